@@ -1,0 +1,60 @@
+"""Pooling that learns, for PyTorch: mixed, gated and tree pooling (Lee, Gallagher and Tu, 2016)."""
+
+from . import functional
+from .layers import (
+    AdaptivePool1d,
+    AdaptivePool2d,
+    AdaptivePool3d,
+    GatedPool1d,
+    GatedPool2d,
+    GatedPool3d,
+    MixedPool1d,
+    MixedPool2d,
+    MixedPool3d,
+    Pool1d,
+    Pool2d,
+    Pool3d,
+    StochasticPool1d,
+    StochasticPool2d,
+    StochasticPool3d,
+    TreePool1d,
+    TreePool2d,
+    TreePool3d,
+)
+from .names import make_pool, parse
+from .parameters import parameter_groups, tie
+from .tree import Avg, Filter, Gate, Max, Mix, Tree
+from .version import __version__
+
+__all__ = [
+    "__version__",
+    "AdaptivePool1d",
+    "AdaptivePool2d",
+    "AdaptivePool3d",
+    "Avg",
+    "Filter",
+    "Gate",
+    "GatedPool1d",
+    "GatedPool2d",
+    "GatedPool3d",
+    "Max",
+    "Mix",
+    "MixedPool1d",
+    "MixedPool2d",
+    "MixedPool3d",
+    "Pool1d",
+    "Pool2d",
+    "Pool3d",
+    "StochasticPool1d",
+    "StochasticPool2d",
+    "StochasticPool3d",
+    "Tree",
+    "TreePool1d",
+    "TreePool2d",
+    "TreePool3d",
+    "functional",
+    "make_pool",
+    "parameter_groups",
+    "parse",
+    "tie",
+]

@@ -1,0 +1,367 @@
+"""Drop-in layers: a layer is a named tree over a window, with ``nn.MaxPool2d``'s arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from . import adaptive, functional, sharing
+from .operator import check_input
+from .parameters import Learned
+from .tree import Avg, Gate, Max, Mix, Tree, complete
+from .window import Size, Window
+
+_WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
+_INDICES = "a learned pool has no indices: its output is a blend of all cells, not one of them"
+
+
+class _Windowed(nn.Module):
+    """The window arguments of ``nn.MaxPool2d``, readable (and settable) as attributes."""
+
+    dims: ClassVar[int]
+    count_include_pad = False
+    window: Window
+
+    def _set_window(
+        self,
+        kernel_size: Size,
+        stride: Size | None,
+        padding: Size,
+        dilation: Size,
+        return_indices: bool,
+        ceil_mode: bool,
+        indices: str = _INDICES,
+    ) -> None:
+        if return_indices:
+            raise ValueError(f"{type(self).__name__}: return_indices must be False ({indices})")
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+        self._measure()
+
+    def _measure(self) -> None:
+        self.window = Window.of(type(self).__name__, self.dims, *(getattr(self, key) for key in _WINDOW))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _WINDOW and "window" in self.__dict__:
+            self._measure()
+
+    def _window_repr(self) -> str:
+        return ", ".join(f"{key}={getattr(self, key)!r}" for key in _WINDOW[:-1])
+
+
+class _Pool(_Windowed, Learned):
+    def __init__(
+        self,
+        tree: Tree,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        *,
+        share: str = "layer",
+        channels: int | None = None,
+        grid: int | Sequence[int] | None = None,
+        count_include_pad: bool = False,
+        start: str = "paper",
+        std: float = 0.5,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        taps = Window.of(type(self).__name__, self.dims, kernel_size).kernel
+        Learned.__init__(self, tree, taps, share, channels, grid, start, std, device, dtype)
+        self.count_include_pad = count_include_pad
+        self._set_window(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take sizes that were not given from the first input."""
+        shape = check_input(type(self).__name__, input, self.window)
+        self._sizes_from(shape[-self.dims - 1], shape[-self.dims :], self.window.kernel)
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight: Tensor | None = self.weight
+        mix = self.proportions()
+        if sharing.by_region(self.share):
+            output = check_input(type(self).__name__, input, self.window)[-self.dims :]
+            weight = None if weight is None else sharing.resample(weight, output)
+            mix = None if mix is None else sharing.resample(mix, output)
+        if weight is None:
+            weight = functional.none(input, self.dims, self.window.kernel)
+        if mix is None:
+            mix = functional.none(input, self.dims)
+        return functional.run(type(self).__name__, input, weight, mix, self.tree.program, self.window)
+
+    def extra_repr(self) -> str:
+        return f"{self._tree_repr()}{self._window_repr()}{self._options_repr()}"
+
+    def _tree_repr(self) -> str:
+        return f"{self.tree!r}, "
+
+    def _options_repr(self) -> str:
+        defaults: dict[str, Any] = {"share": "layer", "channels": None, "grid": None, "count_include_pad": False}
+        defaults |= {"start": "paper", "std": 0.5}
+        options = {key: getattr(self, key) for key, default in defaults.items() if getattr(self, key) != default}
+        return "".join(f", {key}={value!r}" for key, value in options.items())
+
+
+class Pool1d(_Pool):
+    """Any tree over the windows of ``[N, C, L]`` or ``[C, L]``; see ``Pool2d``."""
+
+    dims = 1
+
+
+class Pool2d(_Pool):
+    """Any tree over the windows of ``[N, C, H, W]`` or ``[C, H, W]``.
+
+    From ``kernel_size`` to ``ceil_mode`` the arguments are ``nn.MaxPool2d``'s, in its order. ``share`` says who shares
+    the parameters: ``layer``, ``region``, ``channel``, ``region_channel``, or ``net`` (see ``tie``); ``channels`` and
+    ``grid`` (the output height and width) may be left to the first input. ``count_include_pad`` is ``nn.AvgPool2d``'s.
+    Masks and filters start N(0, std); ``start="neutral"`` begins with every gate at one half and filters near the
+    average.
+
+    >>> Pool2d(Gate(Filter(), Mix(Max(), Avg())), 3, stride=2)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+    dims = 2
+
+
+class Pool3d(_Pool):
+    """Any tree over the windows of ``[N, C, D, H, W]`` or ``[C, D, H, W]``; see ``Pool2d``."""
+
+    dims = 3
+
+
+class _MixedPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        *,
+        a: float = 0.5,
+        learn: bool = True,
+        **options: Any,
+    ) -> None:
+        tree = Mix(Max(), Avg(), a, learn)
+        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
+
+    def _tree_repr(self) -> str:
+        return ""
+
+    def _options_repr(self) -> str:
+        tree = self.tree
+        assert isinstance(tree, Mix)
+        return tree._options() + super()._options_repr()
+
+
+class MixedPool1d(_MixedPool, Pool1d):
+    """``a * max + (1 - a) * mean`` over ``[N, C, L]``; see ``MixedPool2d``."""
+
+
+class MixedPool2d(_MixedPool, Pool2d):
+    """``a * max + (1 - a) * mean`` with one learned ``a`` in [0, 1]; ``learn=False`` keeps it fixed.
+
+    A drop-in for ``nn.MaxPool2d``: 1 parameter, whatever the window and the number of channels.
+
+    >>> MixedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class MixedPool3d(_MixedPool, Pool3d):
+    """``a * max + (1 - a) * mean`` over ``[N, C, D, H, W]``; see ``MixedPool2d``."""
+
+
+class _GatedPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        **options: Any,
+    ) -> None:
+        tree = Gate(Max(), Avg())
+        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
+
+    def _tree_repr(self) -> str:
+        return ""
+
+
+class GatedPool1d(_GatedPool, Pool1d):
+    """``s * max + (1 - s) * mean`` over ``[N, C, L]``; see ``GatedPool2d``."""
+
+
+class GatedPool2d(_GatedPool, Pool2d):
+    """``s * max + (1 - s) * mean`` with ``s = sigmoid(w · x)``: the region itself decides how it is pooled.
+
+    A drop-in for ``nn.MaxPool2d``: 9 parameters for a 3×3 window, whatever the number of channels.
+
+    >>> GatedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class GatedPool3d(_GatedPool, Pool3d):
+    """``s * max + (1 - s) * mean`` over ``[N, C, D, H, W]``; see ``GatedPool2d``."""
+
+
+class _TreePool(_Pool):
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        *,
+        levels: int = 2,
+        **options: Any,
+    ) -> None:
+        tree = complete(levels)
+        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
+        self.levels = levels
+
+    def _tree_repr(self) -> str:
+        return ""
+
+    def _options_repr(self) -> str:
+        return f", levels={self.levels}{super()._options_repr()}"
+
+
+class TreePool1d(_TreePool, Pool1d):
+    """Learned filters fused by learned gates over ``[N, C, L]``; see ``TreePool2d``."""
+
+
+class TreePool2d(_TreePool, Pool2d):
+    """2^(levels − 1) learned filters ``v · x``, fused in pairs by gates ``s l + (1 - s) r``, ``s = sigmoid(w · x)``.
+
+    27 parameters for 2 levels of 3×3 windows, 63 for 3; one level is a single learned filter.
+
+    >>> TreePool2d(3, stride=2, levels=3)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class TreePool3d(_TreePool, Pool3d):
+    """Learned filters fused by learned gates over ``[N, C, D, H, W]``; see ``TreePool2d``."""
+
+
+class _StochasticPool(_Windowed):
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        why = "in evaluation its output is a mean over all cells, not one of them"
+        self._set_window(kernel_size, stride, padding, dilation, return_indices, ceil_mode, why)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.run_stochastic(type(self).__name__, input, self.window, self.training)
+
+    def extra_repr(self) -> str:
+        return self._window_repr()
+
+
+class StochasticPool1d(_StochasticPool):
+    """One cell of each region, picked with probability ``max(x, 0) / sum``; see ``StochasticPool2d``."""
+
+    dims = 1
+
+
+class StochasticPool2d(_StochasticPool):
+    """One cell of each region, picked with probability ``max(x, 0) / sum`` in training; its mean in evaluation.
+
+    Zeiler and Fergus (2013). Where no cell of a region is positive, all are equally likely. No parameters.
+    """
+
+    dims = 2
+
+
+class StochasticPool3d(_StochasticPool):
+    """One cell of each region, picked with probability ``max(x, 0) / sum``; see ``StochasticPool2d``."""
+
+    dims = 3
+
+
+class _AdaptivePool(Learned):
+    def __init__(
+        self,
+        tree: Tree,
+        output_size: Any = 1,
+        *,
+        share: str = "layer",
+        channels: int | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        adaptive.check_tree(type(self).__name__, tree)
+        sizes = adaptive.sizes(type(self).__name__, output_size, self.dims)
+        grid = tuple(n for n in sizes if n is not None)
+        whole = grid if len(grid) == self.dims else None
+        super().__init__(tree, (), share, channels, whole, "paper", 0.0, device, dtype)
+        self.output_size = output_size
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Take sizes that were not given from the first input."""
+        output = adaptive.size_of(type(self).__name__, input, self.output_size, self.dims)
+        self._sizes_from(input.shape[-self.dims - 1], output, ())
+
+    def forward(self, input: Tensor) -> Tensor:
+        name, mix = type(self).__name__, self.proportions()
+        if mix is None:
+            mix = functional.none(input, self.dims)
+        elif sharing.by_region(self.share):
+            mix = sharing.resample(mix, adaptive.size_of(name, input, self.output_size, self.dims))
+        return adaptive.pool(name, input, self.tree, mix, self.output_size, self.dims)
+
+    def extra_repr(self) -> str:
+        options = "" if self.share == "layer" else f", share={self.share!r}"
+        return f"{self.tree!r}, {self.output_size!r}{options}" + (
+            f", channels={self.channels}" if self.channels else ""
+        )
+
+
+class AdaptivePool1d(_AdaptivePool):
+    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool1d``; see ``AdaptivePool2d``."""
+
+    dims = 1
+
+
+class AdaptivePool2d(_AdaptivePool):
+    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool2d``; by default over the whole map.
+
+    For the last pool of a network. Masks and filters need windows of one size, so Gate and Filter are refused.
+
+    >>> AdaptivePool2d(Mix(Max(), Avg()))(torch.randn(8, 96, 7, 7)).shape
+    torch.Size([8, 96, 1, 1])
+    """
+
+    dims = 2
+
+
+class AdaptivePool3d(_AdaptivePool):
+    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool3d``; see ``AdaptivePool2d``."""
+
+    dims = 3

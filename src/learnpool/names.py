@@ -1,0 +1,259 @@
+"""A pool named by a string, as a command line or a table of experiments does.
+
+======================================  =========================================================================
+``max  avg``                            the plain PyTorch layers
+``half  mixed  gated  filter``          fixed 50/50, learned mix, gate, one learned filter
+``tree2  tree3  …``                     filters under gates, by levels
+``stochastic``                          Zeiler and Fergus (2013)
+``Gate(Filter, Mix(Max, Avg, a=0.3))``  any tree, brackets of leaves optional
+``mixed:region_channel``                the sharing, binding to its part
+``tree2+gated``                         tree2 in a network's first pool, gated in all later ones
+======================================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from torch import nn
+
+from . import layers
+from .sharing import SHARES
+from .tree import LIMIT, Avg, Filter, Gate, Max, Mix, Tree, complete
+
+FIXED_NAMES = ("max", "avg", "stochastic")
+TREES: dict[str, Tree] = {
+    "half": Mix(Max(), Avg(), learn=False),
+    "mixed": Mix(Max(), Avg()),
+    "gated": Gate(Max(), Avg()),
+    "filter": Filter(),
+}
+KNOWN = (
+    "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, … or a tree such as Gate(Filter, Mix(Max, Avg))"
+)
+_LEAVES = {"Max": Max, "Avg": Avg, "Filter": Filter}
+_TOKEN = re.compile(r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<mark>\S))")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pool of a name: ``max``, ``avg``, ``stochastic`` or a tree, and who shares its parameters."""
+
+    pool: str | Tree
+    share: str = "layer"
+
+    def __str__(self) -> str:
+        if isinstance(self.pool, str):
+            return self.pool
+        levels = self.pool.size.bit_length()
+        names = {tree: name for name, tree in TREES.items()} | (
+            {complete(levels): f"tree{levels}"} if levels > 1 and self.pool.size == 2**levels - 1 else {}
+        )
+        return names.get(self.pool, repr(self.pool)) + ("" if self.share == "layer" else f":{self.share}")
+
+    def layer(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, *, dims: int = 2, **options: Any
+    ) -> nn.Module:
+        """This pool over a window; ``options`` are those of ``Pool2d``, as far as the pool has them."""
+        window = {key: options.pop(key) for key in ("dilation", "ceil_mode", "return_indices") if key in options}
+        counts = options.get("count_include_pad", False)
+        if dims not in (1, 2, 3):
+            raise ValueError(f"pool {str(self)!r}: dims must be 1, 2 or 3, got {dims!r}")
+        if isinstance(self.pool, Tree):
+            pool = (layers.Pool1d, layers.Pool2d, layers.Pool3d)[dims - 1]
+            return pool(self.pool, kernel_size, stride, padding, share=self.share, **window, **options)
+        if self.pool == "stochastic":
+            sampled = (layers.StochasticPool1d, layers.StochasticPool2d, layers.StochasticPool3d)[dims - 1]
+            return sampled(kernel_size, stride, padding, **window)
+        if self.pool == "max":
+            return (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[dims - 1](kernel_size, stride, padding, **window)
+        if window.pop("dilation", 1) not in (1, (1,) * dims, [1] * dims) or window.pop("return_indices", False):
+            raise ValueError("pool 'avg': nn.AvgPool has neither dilation nor return_indices")
+        average = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[dims - 1]
+        return average(kernel_size, stride, padding, count_include_pad=counts, **window)
+
+
+@dataclass(frozen=True)
+class PoolName:
+    """A parsed name: the first pool of a network, and the one for all later pools if it differs."""
+
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
+    def __repr__(self) -> str:
+        return f"parse({str(self)!r})"
+
+    def part(self, index: int = 0) -> Part:
+        """The pool at place ``index`` of a network (0 is its first pool)."""
+        return self.parts[min(index, len(self.parts) - 1)]
+
+
+def parse(text: str, share: str | None = None) -> PoolName:
+    """Read a pool's name; ValueError points at the place that is wrong and lists what is known.
+
+    ``share`` is for parts without a suffix; one that differs from a part's suffix is an error.
+
+    >>> parse("tree2+gated:channel").part(1)
+    Part(pool=Gate(Max(), Avg()), share='channel')
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"parse: a pool's name must be a string, got {text!r}")
+    reader = _Reader(text)
+    if share is not None and share not in SHARES:
+        raise ValueError(f"pool {text!r}: unknown share {share!r}; known: {', '.join(SHARES)}")
+    parts = [_part(reader, share)]
+    if reader.take("+"):
+        parts.append(_part(reader, share))
+    if reader.kind != "end":
+        reader.fail(
+            f"unexpected {reader.token!r}", "wanted ':', '+' or the end" if len(parts) == 1 else "wanted the end"
+        )
+    return PoolName(tuple(parts))
+
+
+def make_pool(
+    name: str,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    *,
+    index: int = 0,
+    share: str | None = None,
+    **options: Any,
+) -> nn.Module:
+    """The layer a name means at place ``index`` of a network, over a window (``dims``: 1, 2 or 3 spatial axes).
+
+    >>> make_pool("tree2+gated", 3, 2, index=1)
+    Pool2d(Gate(Max(), Avg()), kernel_size=3, stride=2, padding=0, dilation=1, ceil_mode=False)
+    """
+    return parse(name, share).part(index).layer(kernel_size, stride, padding, **options)
+
+
+class _Reader:
+    """Tokens with their places."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._rest = self._tokens()
+        self.next()
+
+    def _tokens(self) -> Iterator[tuple[str, str, int]]:
+        for match in _TOKEN.finditer(self.text):
+            kind = match.lastgroup or "mark"
+            yield kind, match[kind], match.start(kind)
+        while True:
+            yield "end", "the end", len(self.text)
+
+    def next(self) -> None:
+        self.kind, self.token, self.at = next(self._rest)
+
+    def take(self, token: str) -> bool:
+        """Step over ``token`` if it is next."""
+        if self.kind == "end" or self.token != token:
+            return False
+        self.next()
+        return True
+
+    def want(self, token: str) -> None:
+        if not self.take(token):
+            self.fail(f"unexpected {self.token!r}" if self.kind != "end" else "unfinished", f"wanted {token!r}")
+
+    def fail(self, problem: str, hint: str, at: int | None = None) -> NoReturn:
+        column = (self.at if at is None else at) + 1
+        raise ValueError(f"pool {self.text!r}: {problem} at column {column}; {hint}")
+
+
+def _part(reader: _Reader, share: str | None) -> Part:
+    if reader.kind != "word":
+        reader.fail("no pool" if reader.kind == "end" else f"unexpected {reader.token!r}", f"known: {KNOWN}")
+    word, at = reader.token, reader.at
+    pool: str | Tree
+    levels = re.fullmatch(r"tree([1-9]\d{0,3})", word)
+    if word in (*_LEAVES, "Mix", "Gate"):
+        pool = _tree(reader)
+    else:
+        reader.next()
+        if word in FIXED_NAMES:
+            pool = word
+        elif word in TREES:
+            pool = TREES[word]
+        elif levels is not None:
+            if 2 ** int(levels[1]) > LIMIT:
+                reader.fail(f"{word!r} is too deep", f"a tree has at most {LIMIT.bit_length() - 1} levels", at)
+            pool = complete(int(levels[1]))
+        else:
+            near = difflib.get_close_matches(word, [*FIXED_NAMES, *TREES, "tree2", "tree3", *_LEAVES, "Mix", "Gate"], 1)
+            guess = f" (did you mean {near[0]!r}?)" if near else ""
+            reader.fail(f"unknown pool {word!r}{guess}", f"known: {KNOWN}", at)
+    if reader.take(":"):
+        suffix, at = reader.token, reader.at
+        if suffix not in SHARES:
+            reader.fail(f"unknown share {suffix!r}", f"known: {', '.join(SHARES)}")
+        if isinstance(pool, str):
+            reader.fail(f"{pool!r} has no parameters to share", "remove the suffix")
+        if share is not None and share != suffix:
+            reader.fail(f"share {suffix!r} differs from share={share!r}", "give one of them")
+        reader.next()
+        return Part(pool, suffix)
+    return Part(pool, "layer" if share is None or isinstance(pool, str) else share)
+
+
+def _tree(reader: _Reader) -> Tree:
+    """A grammar expression, without recursion: it may be thousands deep."""
+    open_nodes: list[tuple[str, int, list[Tree]]] = []  # name, place and the children read so far
+    while True:
+        word, at = reader.token, reader.at
+        if reader.kind != "word" or word not in (*_LEAVES, "Mix", "Gate"):
+            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}"
+            reader.fail(came, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
+        reader.next()
+        if word in ("Mix", "Gate"):
+            reader.want("(")
+            open_nodes.append((word, at, []))
+            continue
+        done: Tree = _LEAVES[word]()
+        if reader.take("("):
+            reader.want(")")
+        while open_nodes:
+            name, place, children = open_nodes[-1]
+            children.append(done)
+            if len(children) == 1:
+                reader.want(",")
+                break
+            options = _options(reader) if name == "Mix" else {}
+            reader.want(")")
+            open_nodes.pop()
+            try:
+                done = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
+            except (TypeError, ValueError) as error:
+                reader.fail(str(error), f"{name} takes two trees" + (", a and learn" if name == "Mix" else ""), place)
+        else:
+            return done
+
+
+def _options(reader: _Reader) -> dict[str, Any]:
+    """``, a=0.3, learn=False`` in any order, or by position."""
+    options: dict[str, Any] = {}
+    names = ["a", "learn"]
+    while reader.take(","):
+        key = names[len(options)] if len(options) < 2 else ""
+        if reader.kind == "word" and reader.token not in ("True", "False"):
+            key = reader.token
+            if key not in names or key in options:
+                reader.fail(f"unexpected {key!r}", "Mix has the options a and learn, once each")
+            reader.next()
+            reader.want("=")
+        if key == "a" and reader.kind == "number":
+            options[key] = float(reader.token)
+        elif key == "learn" and reader.token in ("True", "False"):
+            options[key] = reader.token == "True"
+        else:
+            reader.fail(f"unexpected {reader.token!r}", "wanted a=NUMBER or learn=True or learn=False")
+        reader.next()
+    return options

@@ -1,0 +1,242 @@
+"""``learnpool::pool`` and ``learnpool::pool_backward``: the reference as operators PyTorch knows.
+
+The reference is their kernel on every device that has no faster one. Only x and the parameters are saved for backward;
+backward is an operator too, and does no work for gradients nobody asked for. Its own derivative is the vector-Jacobian
+product of the reference's backward, in plain operations, so derivatives of any order exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import reference
+from .tree import decode
+from .window import Window, by, empty
+
+LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode, bool count_include_pad"
+_INPUTS = f"Tensor x, Tensor weight, Tensor mix, int[] program, {_WINDOW}"
+LIBRARY.define(f"pool({_INPUTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+LIBRARY.define(
+    f"pool_backward(Tensor grad, {_INPUTS}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+Numbers = Sequence[int]
+
+
+def check(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    mix: Tensor,
+    program: Numbers,
+    window: Window,
+    words: tuple[str, str] = ("weight", "mix"),
+) -> tuple[int, ...]:
+    """The shape of the output; ValueError or TypeError, in one line that names the caller, if there is none.
+
+    ``words`` is what the caller calls the two parameters.
+    """
+    shape = check_input(name, x, window)
+    try:
+        plan = decode(tuple(program))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    channels, output = x.shape[-window.dims - 1], shape[-window.dims :]
+    check_parameter(name, words[0], weight, x, plan.weights, channels, output, window.kernel)
+    check_parameter(name, words[1], mix, x, plan.mixes, channels, output, ())
+    return shape
+
+
+def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
+    """The shape of the output of any pool over ``window``."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: input must be a tensor, got {type(x).__name__}")
+    window.check(name)
+    dims = window.dims
+    if dims not in (1, 2, 3):
+        raise ValueError(f"{name}: kernel must have 1, 2 or 3 numbers, got {dims}")
+    if x.dtype not in FLOATS:
+        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {_word(x.dtype)}")
+    if x.dim() not in (dims + 1, dims + 2):
+        raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
+    if any(n == 0 for n in x.shape[-dims - 1 :]):
+        raise ValueError(f"{name}: only the batch may be empty, got shape {list(x.shape)}")
+    output = window.output_size(x.shape[-dims:])
+    if any(n < 1 for n in output):
+        raise ValueError(
+            f"{name}: window {by(window.kernel)} with padding {by(window.padding)} and dilation {by(window.dilation)} "
+            f"does not fit into input {by(x.shape[-dims:])}"
+        )
+    return (*x.shape[:-dims], *output)
+
+
+def check_parameter(
+    name: str, what: str, p: Tensor, x: Tensor, rows: int, channels: int, output: Numbers, taps: Numbers
+) -> None:
+    """``p`` is ``[rows, C|1, *output|1, *taps]``, on x's device, of x's dtype or float32."""
+    if p.dtype not in (torch.float32, x.dtype):
+        raise TypeError(f"{name}: {what} must be float32 or {_word(x.dtype)} like the input, got {_word(p.dtype)}")
+    if p.device != x.device:
+        raise ValueError(f"{name}: {what} must be on the input's device {x.device}, got {p.device}")
+    lead = 2 + len(output)
+    if p.dim() != lead + len(taps):
+        raise ValueError(f"{name}: {what} must have {lead + len(taps)} dimensions, got shape {list(p.shape)}")
+    if p.shape[0] != rows:
+        raise ValueError(f"{name}: the tree needs {rows} rows of {what}, got shape {list(p.shape)}")
+    if tuple(p.shape[lead:]) != tuple(taps):
+        raise ValueError(f"{name}: {what} must have {by(taps)} taps, got {by(p.shape[lead:])}")
+    for n, full in zip(p.shape[1:lead], (channels, *output), strict=True):
+        if n != 1 and n != full:
+            wanted = f"{channels} channels and {by(output)} regions (or 1 of each)"
+            raise ValueError(f"{name}: {what} must be for {wanted}, got {by(p.shape[1:lead])}")
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _pool(
+    x: Tensor,
+    weight: Tensor,
+    mix: Tensor,
+    program: Numbers,
+    kernel: Numbers,
+    stride: Numbers,
+    padding: Numbers,
+    dilation: Numbers,
+    ceil_mode: bool,
+    count_include_pad: bool,
+) -> Tensor:
+    window = window_of(kernel, stride, padding, dilation, ceil_mode, count_include_pad)
+    shape = check("learnpool::pool", x, weight, mix, program, window)
+    return empty(shape, x, window.dims).copy_(reference.forward(x, weight, mix, program, window))
+
+
+def _pool_fake(x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *numbers: Any) -> Tensor:
+    window = window_of(*numbers)
+    shape = check("learnpool::pool", x, weight, mix, program, window)
+    return empty(shape, x, window.dims)
+
+
+def _pool_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    mix: Tensor,
+    program: Numbers,
+    kernel: Numbers,
+    stride: Numbers,
+    padding: Numbers,
+    dilation: Numbers,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    window = window_of(kernel, stride, padding, dilation, ceil_mode, count_include_pad)
+    _check_backward(grad, x, weight, mix, program, window)
+    dx, dw, dm = reference.backward(grad, x, weight, mix, program, window, output_mask)
+    return (
+        _nothing(x) if dx is None else empty(x.shape, x, window.dims).copy_(dx),
+        _nothing(weight) if dw is None else dw,
+        _nothing(mix) if dm is None else dm,
+    )
+
+
+def _pool_backward_fake(
+    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    *numbers, mask = rest
+    window = window_of(*numbers)
+    _check_backward(grad, x, weight, mix, program, window)
+    return (
+        empty(x.shape, x, window.dims) if mask[0] else _nothing(x),
+        weight.new_empty(weight.shape) if mask[1] else _nothing(weight),
+        mix.new_empty(mix.shape) if mask[2] else _nothing(mix),
+    )
+
+
+def _check_backward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, window: Window) -> None:
+    name = "learnpool::pool_backward"
+    check_gradient(name, grad, x, check(name, x, weight, mix, program, window))
+
+
+def check_gradient(name: str, grad: Tensor, x: Tensor, shape: Sequence[int]) -> None:
+    """``grad`` is what flows into an output of ``shape``."""
+    if tuple(grad.shape) != tuple(shape):
+        raise ValueError(f"{name}: grad must have the output's shape {list(shape)}, got {list(grad.shape)}")
+    if grad.dtype != x.dtype or grad.device != x.device:
+        wanted, came = f"{_word(x.dtype)} on {x.device}", f"{_word(grad.dtype)} on {grad.device}"
+        raise TypeError(f"{name}: grad must be {wanted} like the input, got {came}")
+
+
+def window_of(
+    kernel: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers, ceil_mode: bool, count_include_pad: bool
+) -> Window:
+    """The window inside an operator call."""
+    return Window(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, count_include_pad)
+
+
+def _nothing(like: Tensor) -> Tensor:
+    return like.new_empty((0,))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+    x, weight, mix, *ctx.rest = inputs
+    ctx.save_for_backward(x, weight, mix)
+
+
+def _pool_derivative(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    mask = ctx.needs_input_grad[:3]
+    grads = torch.ops.learnpool.pool_backward(grad, *ctx.saved_tensors, *ctx.rest, mask)
+    return (*(g if asked else None for g, asked in zip(grads, mask, strict=True)), *[None] * len(ctx.rest))
+
+
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+    grad, x, weight, mix, *ctx.rest = inputs
+    ctx.save_for_backward(grad, x, weight, mix)
+
+
+def _pool_backward_derivative(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+    program, *numbers, mask = ctx.rest
+
+    def again(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor) -> tuple[Tensor | None, ...]:
+        return reference.backward(grad, x, weight, mix, program, window_of(*numbers), mask)
+
+    return (*vjp(again, ctx.saved_tensors, ctx.needs_input_grad, gradients), *[None] * len(ctx.rest))
+
+
+def vjp(function: Any, inputs: Sequence[Tensor], asked: Sequence[bool], gradients: Sequence[Tensor]) -> list[Any]:
+    """What reaches ``inputs`` through a function of plain operations; differentiable again where autograd asks."""
+    wanted = [i for i in range(len(inputs)) if asked[i]]
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # A view of each input is the edge of this graph, so that its other uses do not answer for it.
+        edges = [t.view_as(t) if asked[i] else t.detach() for i, t in enumerate(inputs)]
+        pairs = [(y, g) for y, g in zip(function(*edges), gradients, strict=True) if y is not None and y.requires_grad]
+        found: Sequence[Tensor | None] = [None] * len(wanted)
+        if pairs:
+            outputs, grads = zip(*pairs, strict=True)
+            found = torch.autograd.grad(
+                outputs, [edges[i] for i in wanted], grads, create_graph=again, allow_unused=True
+            )
+    result: list[Any] = [None] * len(inputs)
+    for i, gradient in zip(wanted, found, strict=True):
+        result[i] = gradient
+    return result
+
+
+for _name, _kernel, _fake, _derivative, _keep in (
+    ("pool", _pool, _pool_fake, _pool_derivative, _save),
+    ("pool_backward", _pool_backward, _pool_backward_fake, _pool_backward_derivative, _save_backward),
+):
+    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"learnpool::{_name}", _fake, lib=LIBRARY)
+    torch.library.register_autograd(f"learnpool::{_name}", _derivative, setup_context=_keep, lib=LIBRARY)

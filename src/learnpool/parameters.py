@@ -1,0 +1,252 @@
+"""The parameters of a pool, ``weight`` and ``mix``: their shape, start, bounds, loading, and sharing across layers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
+
+from . import sharing
+from .operator import FLOATS
+from .tree import FILTER, GATE, Tree, decode
+from .window import by
+
+STARTS = ("paper", "neutral")
+
+
+class Learned(LazyModuleMixin, nn.Module):
+    """A module with the parameters of a tree.
+
+    ``weight`` is ``[D, C|1, *grid|1, *kernel]``, ``mix`` is ``[M, C|1, *grid|1]``; None where the tree has none. A size
+    that is needed but not given is taken from the first input, as PyTorch's lazy modules do.
+    """
+
+    dims: ClassVar[int]
+    weight: Parameter | None
+    mix: Parameter | None
+
+    def __init__(
+        self,
+        tree: Tree,
+        taps: Sequence[int],
+        share: str,
+        channels: int | None,
+        grid: int | Sequence[int] | None,
+        start: str,
+        std: float,
+        device: Any,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if not isinstance(tree, Tree):
+            raise TypeError(f"{name}: tree must be a tree such as Gate(Max(), Avg()), got {tree!r}")
+        if start not in STARTS:
+            raise ValueError(f"{name}: start must be one of {', '.join(STARTS)}, got {start!r}")
+        if isinstance(std, bool) or not isinstance(std, (int, float)) or not 0 <= std < math.inf:
+            raise ValueError(f"{name}: std must be a number of at least 0, got {std!r}")
+        if dtype is not None and dtype not in FLOATS:
+            raise TypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {dtype}")
+        self.tree = tree
+        self.share = sharing.check(name, share)
+        self.channels = _positive(name, "channels", channels)
+        self.grid = _grid(name, grid, self.dims)
+        self.start, self.std = start, std
+        plan = decode(tree.program)
+        self._register("weight", plan.weights, taps, device, dtype)
+        self._register("mix", plan.mixes, (), device, dtype)
+        if not self.has_uninitialized_params():
+            self._settle()
+            self.reset_parameters()
+
+    def _register(self, name: str, rows: int, taps: Sequence[int], device: Any, dtype: torch.dtype | None) -> None:
+        parameter: Any = None
+        if rows:
+            extent = sharing.extent(self.share, self.channels, self.grid, self.dims)
+            parameter = (
+                UninitializedParameter(device=device, dtype=dtype)  # type: ignore[call-arg]
+                if extent is None
+                else Parameter(torch.empty((rows, *extent, *taps), device=device, dtype=dtype))
+            )
+        self.register_parameter(name, parameter)
+
+    def reset_parameters(self) -> None:
+        """Start again: masks and filters N(0, std), or neutral (masks 0, filters near 1/N); each ``a`` from its Mix."""
+        if self.has_uninitialized_params():
+            return
+        with torch.no_grad():
+            if self.weight is not None:
+                if self.start == "paper":
+                    self.weight.normal_(0, self.std)
+                else:
+                    # Not exactly 1/N: equal filters under an open gate would receive equal gradients for ever.
+                    n = math.prod(self.weight.shape[2 + self.dims :])
+                    self.weight.normal_(0, 0.1 / n)
+                    for node in decode(self.tree.program).nodes:
+                        if node.code == FILTER:
+                            self.weight[node.parameter] += 1 / n
+                        elif node.code == GATE:
+                            self.weight[node.parameter] = 0
+            if self.mix is not None:
+                for row, a in enumerate(self.tree.starts):
+                    self.mix[row] = a
+
+    def proportions(self) -> Tensor | None:
+        """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
+        return None if self.mix is None else Clamp.apply(self.mix)  # type: ignore[no-untyped-call]
+
+    def _sizes_from(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
+        """Give lazy parameters their sizes and start values."""
+        if not self.has_uninitialized_params():
+            return
+        self.channels = channels if self.channels is None and sharing.by_channel(self.share) else self.channels
+        self.grid = tuple(output) if self.grid is None and sharing.by_region(self.share) else self.grid
+        extent = sharing.extent(self.share, self.channels, self.grid, self.dims)
+        plan = decode(self.tree.program)
+        for parameter, rows, rest in ((self.weight, plan.weights, taps), (self.mix, plan.mixes, ())):
+            if extent is not None and isinstance(parameter, UninitializedParameter):
+                parameter.materialize((rows, *extent, *rest))
+        self.reset_parameters()
+
+    def _settle(self) -> None:
+        """No longer lazy: forget the hooks that wait for a first input."""
+        self._initialize_hook.remove()
+        self._load_hook.remove()
+        del self._initialize_hook, self._load_hook
+
+    def _replicate_for_data_parallel(self) -> Any:
+        if self.has_uninitialized_params():
+            return super()._replicate_for_data_parallel()
+        return nn.Module._replicate_for_data_parallel(self)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load; a parameter saved for another output grid is resampled into this layer's own, with a warning."""
+        waiting = self.has_uninitialized_params()
+        if sharing.by_region(self.share):
+            for name, own in self._parameters.items():
+                saved = state_dict.get(prefix + name)
+                if own is None or is_lazy(own) or saved is None or is_lazy(saved) or saved.dim() != own.dim():
+                    continue
+                here, there = sharing.grid_of(own, self.dims), sharing.grid_of(saved, self.dims)
+                if here != there:
+                    warnings.warn(
+                        f"{type(self).__name__}: {prefix}{name} saved for grid {by(there)}, resampled to {by(here)}",
+                        stacklevel=2,
+                    )
+                    state_dict[prefix + name] = sharing.resample(saved, here)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if waiting and not self.has_uninitialized_params():
+            shape = next(p.shape for p in self._parameters.values() if p is not None)
+            if sharing.by_channel(self.share):
+                self.channels = shape[1]
+            if sharing.by_region(self.share):
+                self.grid = tuple(shape[2 : 2 + self.dims])
+
+
+class Clamp(torch.autograd.Function):
+    """``clamp(mix, 0, 1)``; at or beyond a border an outward gradient is dropped and an inward one passes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mix: Tensor) -> Tensor:
+        return mix.clamp(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (mix,) = ctx.saved_tensors
+        (grad,) = grads  # descent moves against it
+        outward = ((mix >= 1) & (grad < 0)) | ((mix <= 0) & (grad > 0))
+        return torch.where(outward, 0, grad)
+
+
+def tie(layers: Iterable[nn.Module]) -> None:
+    """Make layers of equal tree and window share one set of parameters, the first one's: the paper's "per net".
+
+    The tie is one Parameter in several modules: state_dict, deepcopy, optimizers and ``.to()`` of the network keep it.
+
+    >>> pools = [GatedPool2d(3, 2), GatedPool2d(3, 2)]
+    >>> tie(pools)
+    >>> pools[0].weight is pools[1].weight
+    True
+    """
+    tied = list(layers)
+    for layer in tied:
+        if not isinstance(layer, Learned) or not hasattr(layer, "kernel_size"):
+            raise TypeError(f"tie: wanted learned pools, got {type(layer).__name__}")
+        if layer.share not in ("layer", "net"):
+            raise ValueError(f'tie: wanted share="layer" or "net", got {layer.share!r} in {layer}')
+    if not tied:
+        raise ValueError("tie: wanted at least one layer, got none")
+    first = tied[0]
+    assert isinstance(first, Learned)
+    for layer in tied[1:]:
+        assert isinstance(layer, Learned)
+        if layer.tree != first.tree:
+            raise ValueError(f"tie: layers must have equal trees, got {first.tree!r} and {layer.tree!r}")
+        here, there = _taps(first), _taps(layer)
+        if here != there:
+            raise ValueError(f"tie: layers must have equal windows, got {by(here)} and {by(there)}")
+        for name, parameter in layer._parameters.items():
+            own = first._parameters[name]
+            if (
+                own is not None
+                and parameter is not None
+                and (own.dtype, own.device) != (parameter.dtype, parameter.device)
+            ):
+                came = f"{own.dtype} on {own.device} and {parameter.dtype} on {parameter.device}"
+                raise ValueError(f"tie: layers must be of one dtype and device, got {came}")
+    for layer in tied:
+        layer.share = "net"  # type: ignore[assignment]
+        for name, parameter in first._parameters.items():
+            layer.register_parameter(name, parameter)
+
+
+def parameter_groups(
+    model: nn.Module, lr: float | None = None, weight_decay: float | None = 0.0
+) -> list[dict[str, Any]]:
+    """Two groups for an optimizer: all other parameters first, then those of the pools with their own rate and decay.
+
+    None leaves a setting to the optimizer. Decay is off for the pools unless given: it would pull a mix to average.
+
+    >>> optimizer = torch.optim.SGD(parameter_groups(model, lr=0.01), lr=0.1, weight_decay=5e-4)
+    """
+    pools = {
+        id(p) for module in model.modules() if isinstance(module, Learned) for p in module.parameters(recurse=False)
+    }
+    settings = {key: value for key, value in (("lr", lr), ("weight_decay", weight_decay)) if value is not None}
+    others = [p for p in model.parameters() if id(p) not in pools]
+    return [{"params": others}, {"params": [p for p in model.parameters() if id(p) in pools], **settings}]
+
+
+def _taps(layer: Any) -> tuple[int, ...]:
+    return tuple(layer.window.kernel)
+
+
+def _positive(name: str, what: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: {what} must be an int, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: {what} must be at least 1, got {value}")
+    return value
+
+
+def _grid(name: str, grid: Any, dims: int) -> tuple[int, ...] | None:
+    if grid is None:
+        return None
+    values = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,) * dims
+    if len(values) != dims:
+        raise ValueError(f"{name}: grid must be one int or {dims}, got {grid!r}")
+    return tuple(n for value in values if (n := _positive(name, "grid", value)) is not None)

@@ -1,0 +1,67 @@
+"""Who shares a parameter: the paper's options (a) to (e), as the shape of a parameter and nothing else.
+
+================== ====================================== ==================
+(a) net            one set for several layers (``tie``)   ``[1, 1, 1]``
+(b) layer          one set                                ``[1, 1, 1]``
+(c) region         one per output position                ``[1, OH, OW]``
+(d) channel        one per channel                        ``[C, 1, 1]``
+(e) region_channel one per output position and channel    ``[C, OH, OW]``
+================== ====================================== ==================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+SHARES = ("layer", "region", "channel", "region_channel", "net")
+
+
+def check(name: str, share: object) -> str:
+    """``share`` itself if it is one of the five."""
+    if not isinstance(share, str) or share not in SHARES:
+        raise ValueError(f"{name}: share must be one of {', '.join(SHARES)}, got {share!r}")
+    return share
+
+
+def by_channel(share: str) -> bool:
+    return share in ("channel", "region_channel")
+
+
+def by_region(share: str) -> bool:
+    return share in ("region", "region_channel")
+
+
+def extent(share: str, channels: int | None, grid: Sequence[int] | None, dims: int) -> tuple[int, ...] | None:
+    """The shape ``[C|1, OH|1, OW|1]`` over which a parameter varies; None while a size it needs is unknown."""
+    if (by_channel(share) and channels is None) or (by_region(share) and grid is None):
+        return None
+    first = channels if by_channel(share) and channels is not None else 1
+    rest = tuple(grid) if by_region(share) and grid is not None else (1,) * dims
+    return (first, *rest)
+
+
+def grid_of(parameter: Tensor, dims: int) -> tuple[int, ...]:
+    """The output grid a parameter ``[rows, C|1, *grid, ...]`` was made for."""
+    return tuple(parameter.shape[2 : 2 + dims])
+
+
+def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[rows, C|1, *old, taps...]`` -> ``[rows, C|1, *grid, taps...]``, linear in each axis, align_corners=False.
+
+    An equal grid is returned as it is. Halves are resampled in float32.
+    """
+    dims = len(grid)
+    if grid_of(parameter, dims) == tuple(grid):
+        return parameter
+    lead, taps = parameter.shape[:2], parameter.shape[2 + dims :]
+    planes = parameter.movedim(tuple(range(2, 2 + dims)), tuple(range(-dims, 0)))  # [rows, C|1, taps..., *old]
+    flat = planes.reshape(1, -1, *grid_of(parameter, dims))
+    if flat.dtype in (torch.float16, torch.bfloat16):
+        flat = flat.float()
+    mode = ("linear", "bilinear", "trilinear")[dims - 1]
+    new = F.interpolate(flat, size=list(grid), mode=mode, align_corners=False).to(parameter.dtype)
+    return new.reshape(*lead, *taps, *grid).movedim(tuple(range(-dims, 0)), tuple(range(2, 2 + dims)))

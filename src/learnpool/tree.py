@@ -1,0 +1,274 @@
+"""The grammar: every pool of the paper is a small binary tree, evaluated on each region **x** of N cells.
+
+=================  ==========================  ==============================
+``Max()``          max x_i
+``Avg()``          mean x_i
+``Filter()``       v · x                       v learned
+``Mix(l, r)``      a l + (1 − a) r             a in [0, 1], learned or fixed
+``Gate(l, r)``     s l + (1 − s) r             s = σ(ω · x), ω learned
+=================  ==========================  ==============================
+
+For kernels a tree flattens to a *program*: one int per node, breadth first from the root. Where children are follows
+from that order: the j-th inner node (from 0) has its children at places 2j + 1 and 2j + 2, always behind it, so a walk
+from the back is an evaluation and a walk from the front is its reverse; no recursion, no pointers. Parameters are
+numbered in the same order: the d-th Filter or Gate owns ``weight[d]``, the m-th learned Mix owns ``mix[m]``. A fixed
+Mix carries the bits of its ``a`` (a double) as one more int.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+MAX, AVG, FILTER, MIX, GATE, FIXED = range(6)
+LIMIT = 4096  # nodes
+
+
+class Tree:
+    """A pooling function. Trees are values: never changed, and equal when they compute the same from the same start."""
+
+    __slots__ = ("_flat", "size")
+    size: int
+    _code: int
+
+    def __init__(self, *children: Tree) -> None:
+        for child in children:
+            if not isinstance(child, Tree):
+                raise TypeError(f"{type(self).__name__}: a child must be a tree such as Max(), got {child!r}")
+        self.size = 1 + sum(child.size for child in children)
+        self._flat: tuple[tuple[int, ...], tuple[float, ...]] | None = None
+        if self.size > LIMIT:
+            raise ValueError(f"{type(self).__name__}: a tree has at most {LIMIT} nodes, got {self.size}")
+
+    def _children(self) -> tuple[Tree, ...]:
+        return ()
+
+    def _flatten(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        if self._flat is None:
+            program: list[int] = []
+            starts: list[float] = []
+            queue: list[Tree] = [self]
+            for node in queue:  # grows while it is read: breadth first
+                queue.extend(node._children())
+                if not isinstance(node, Mix):
+                    program.append(node._code)
+                elif node.learn:
+                    program.append(MIX)
+                    starts.append(node.a)
+                else:
+                    program += (FIXED, _bits(node.a))
+            self._flat = tuple(program), tuple(starts)
+        return self._flat
+
+    @property
+    def program(self) -> tuple[int, ...]:
+        """The tree for a kernel, breadth first."""
+        return self._flatten()[0]
+
+    @property
+    def starts(self) -> tuple[float, ...]:
+        """Where each learned ``a`` begins."""
+        return self._flatten()[1]
+
+    def __eq__(self, other: object) -> bool:
+        return self._flatten() == other._flatten() if isinstance(other, Tree) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._flatten())
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        todo: list[Tree | str] = [self]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, str):
+                parts.append(item)
+                continue
+            children = [part for child in item._children() for part in (child, ", ")][:-1]
+            todo += reversed([f"{type(item).__name__}(", *children, f"{item._options()})"])
+        return "".join(parts)
+
+    def _options(self) -> str:
+        return ""
+
+    # A tree may be thousands of nodes deep: copying and pickling must not recurse into it.
+    def __copy__(self) -> Tree:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Tree:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return from_program, self._flatten()
+
+
+class Max(Tree):
+    """``max x_i``."""
+
+    __slots__ = ()
+    _code = MAX
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Avg(Tree):
+    """``mean x_i``."""
+
+    __slots__ = ()
+    _code = AVG
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Filter(Tree):
+    """``v · x`` with a learned filter ``v``."""
+
+    __slots__ = ()
+    _code = FILTER
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class _Inner(Tree):
+    __slots__ = ("left", "right")
+
+    def __init__(self, left: Tree, right: Tree) -> None:
+        super().__init__(left, right)
+        self.left, self.right = left, right
+
+    def _children(self) -> tuple[Tree, ...]:
+        return self.left, self.right
+
+
+class Mix(_Inner):
+    """``a * left + (1 - a) * right``: one learned proportion, or a fixed one with ``learn=False``."""
+
+    __slots__ = ("a", "learn")
+    _code = MIX
+
+    def __init__(self, left: Tree, right: Tree, a: float = 0.5, learn: bool = True) -> None:
+        super().__init__(left, right)
+        if isinstance(a, bool) or not isinstance(a, (int, float)):
+            raise TypeError(f"Mix: a must be a number in [0, 1], got {a!r}")
+        if not 0 <= a <= 1:
+            raise ValueError(f"Mix: a must lie in [0, 1], got {a!r}")
+        if not isinstance(learn, bool):
+            raise TypeError(f"Mix: learn must be True or False, got {learn!r}")
+        self.a, self.learn = float(a), learn
+
+    def _options(self) -> str:
+        return ("" if self.a == 0.5 else f", a={self.a!r}") + ("" if self.learn else ", learn=False")
+
+
+class Gate(_Inner):
+    """``s * left + (1 - s) * right`` with ``s = sigmoid(ω · x)``: the region itself decides."""
+
+    __slots__ = ()
+    _code = GATE
+
+
+def complete(levels: int) -> Tree:
+    """The paper's tree of ``levels`` levels: gates over 2^(levels − 1) filters; 1 level is one learned filter."""
+    if isinstance(levels, bool) or not isinstance(levels, int):
+        raise TypeError(f"levels must be an int, got {levels!r}")
+    if levels < 1:
+        raise ValueError(f"levels must be at least 1, got {levels}")
+    if 2**levels - 1 > LIMIT:
+        raise ValueError(f"a tree has at most {LIMIT} nodes, which is {LIMIT.bit_length() - 1} levels, got {levels}")
+    tree: Tree = Filter()
+    for _ in range(levels - 1):
+        tree = Gate(tree, tree)
+    return tree
+
+
+class Node(NamedTuple):
+    """One line of a decoded program."""
+
+    code: int
+    parameter: int  # row of weight (Filter, Gate) or mix (Mix); −1 for the others
+    a: float  # of a fixed Mix
+    left: int  # places of the children; −1 for a leaf
+    right: int
+
+
+class Plan(NamedTuple):
+    """A decoded, valid program and what it needs from a region."""
+
+    nodes: tuple[Node, ...]
+    weights: int  # rows of weight: inner products
+    mixes: int  # rows of mix
+    has_max: bool
+    has_avg: bool
+
+
+@lru_cache(maxsize=256)
+def decode(program: tuple[int, ...]) -> Plan:
+    """Check a program and say where everything is; ValueError if it is not a tree."""
+    nodes: list[Node] = []
+    codes: list[int] = []
+    inner = weights = mixes = at = 0
+    while at < len(program):
+        code, place = program[at], len(nodes)
+        at += 1
+        if code not in range(6):
+            raise ValueError(f"invalid program: node {place} has code {code}, known are 0 to 5")
+        if place > 2 * inner:
+            raise ValueError(f"invalid program: node {place} has no parent")
+        if place >= LIMIT:
+            raise ValueError(f"invalid program: more than {LIMIT} nodes")
+        a, row = 0.0, -1
+        if code in (FILTER, GATE):
+            row, weights = weights, weights + 1
+        elif code == MIX:
+            row, mixes = mixes, mixes + 1
+        elif code == FIXED:
+            if at == len(program):
+                raise ValueError("invalid program: a fixed mix without its proportion")
+            a = _double(program[at])
+            at += 1
+            if not 0 <= a <= 1:
+                raise ValueError(f"invalid program: a fixed mix of {a!r}, wanted a number in [0, 1]")
+        left = right = -1
+        if code in (MIX, GATE, FIXED):
+            left, right = 2 * inner + 1, 2 * inner + 2
+            inner += 1
+        nodes.append(Node(code, row, a, left, right))
+        codes.append(code)
+    if len(nodes) != 2 * inner + 1:
+        raise ValueError(f"invalid program: {inner} inner nodes need {2 * inner + 1} nodes in all, got {len(nodes)}")
+    return Plan(tuple(nodes), weights, mixes, MAX in codes, AVG in codes)
+
+
+def from_program(program: Sequence[int], starts: Sequence[float] = ()) -> Tree:
+    """The tree of a program; ``starts`` are the first values of its learned mixes (one half if not given)."""
+    nodes = decode(tuple(program)).nodes
+    built: list[Tree] = [Max()] * len(nodes)
+    for place in reversed(range(len(nodes))):
+        node = nodes[place]
+        if node.code in (MAX, AVG, FILTER):
+            built[place] = (Max, Avg, Filter)[node.code]()
+            continue
+        left, right = built[node.left], built[node.right]
+        if node.code == GATE:
+            built[place] = Gate(left, right)
+        elif node.code == FIXED:
+            built[place] = Mix(left, right, node.a, learn=False)
+        else:
+            built[place] = Mix(left, right, starts[node.parameter] if starts else 0.5)
+    return built[0]
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _double(bits: int) -> float:
+    try:
+        return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+    except struct.error:
+        raise ValueError(f"invalid program: {bits} is not the bits of a double") from None

@@ -1,0 +1,165 @@
+"""Geometry, once: where a pooling window's taps fall, for any number of spatial dimensions."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Size = int | Sequence[int]
+Index = tuple[Any, ...]  # an ellipsis for batch and channels, then a slice per spatial axis
+
+
+class Tap(NamedTuple):
+    """One tap of the window, and the part of the map where the cell under it exists."""
+
+    place: tuple[int, ...]  # in the kernel
+    regions: Index  # of the output: those that have this cell
+    cells: Index  # of the input: the cells themselves, one per such region
+
+
+@dataclass(frozen=True)
+class Window:
+    """kernel, stride, padding, dilation and the two switches of PyTorch's pools; one number per spatial axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        dims: int,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> Window:
+        """The window a user wrote down, with ``nn.MaxPool2d``'s legal values; ``name`` is who asks."""
+        kernel = _spread(name, "kernel_size", kernel_size, dims)
+        no_stride = stride is None or (not isinstance(stride, int) and _length(stride) == 0)
+        window = cls(
+            kernel,
+            kernel if no_stride else _spread(name, "stride", stride, dims),
+            _spread(name, "padding", padding, dims),
+            _spread(name, "dilation", dilation, dims),
+            bool(ceil_mode),
+            bool(count_include_pad),
+        )
+        window.check(name)
+        return window
+
+    def check(self, name: str) -> None:
+        """Raise ValueError unless every axis has the same legal numbers as in PyTorch's max pooling."""
+        for what in ("stride", "padding", "dilation"):
+            if len(getattr(self, what)) != self.dims:
+                given = getattr(self, what)
+                raise ValueError(f"{name}: {what} must have {self.dims} numbers like the kernel, got {list(given)}")
+        for what, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+            if any(value < least for value in getattr(self, what)):
+                word = "kernel_size" if what == "kernel" else what
+                raise ValueError(f"{name}: {word} must be at least {least}, got {by(getattr(self, what))}")
+        if any(p > k // 2 for p, k in zip(self.padding, self.kernel, strict=True)):
+            raise ValueError(
+                f"{name}: padding must be at most half of kernel_size {by(self.kernel)}, got {by(self.padding)}"
+            )
+
+    @property
+    def dims(self) -> int:
+        return len(self.kernel)
+
+    def output_size(self, size: Sequence[int]) -> tuple[int, ...]:
+        """Output sizes for the spatial ``size``; free of branches, so that a traced size needs no guard."""
+        return tuple(
+            _outputs(n, k, s, p, d, self.ceil_mode)
+            for n, k, s, p, d in zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        )
+
+    def taps(self, size: Sequence[int]) -> Iterator[Tap]:
+        """Taps in row-major order; a tap that lies outside for every region is left out."""
+        axes = zip(size, self.output_size(size), self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        for taps in itertools.product(*(list(_axis(*numbers)) for numbers in axes)):
+            place, regions, cells = zip(*taps, strict=True)
+            yield Tap(place, (..., *regions), (..., *cells))
+
+    def counts(self, size: Sequence[int], *, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """What an average divides by, ``[*output_size]``: the cells of each region that exist.
+
+        ``count_include_pad`` counts padding too, but never the overhang of ceil mode. A region without any cell (only
+        possible with dilation) counts 1, so that its average is 0.
+        """
+        total = torch.ones((), device=device, dtype=dtype)
+        for axis, (n, out) in enumerate(zip(size, self.output_size(size), strict=True)):
+            k, s, p, d = self.kernel[axis], self.stride[axis], self.padding[axis], self.dilation[axis]
+            cell = torch.arange(out, device=device)[:, None] * s - p + torch.arange(k, device=device) * d
+            inside = cell < n + p if self.count_include_pad else (cell >= 0) & (cell < n)
+            total = total[..., None] * inside.sum(1).to(dtype)
+        return total.clamp(min=1)
+
+
+def _outputs(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+    room = n + 2 * p - d * (k - 1) - 1
+    if not ceil_mode:
+        return room // s + 1
+    # The last window has to begin inside the input or its left padding.
+    return torch.sym_min(-(-room // s) + 1, (n + p - 1) // s + 1)  # type: ignore[no-any-return]
+
+
+def _axis(n: int, out: int, k: int, s: int, p: int, d: int) -> Iterator[tuple[int, slice, slice]]:
+    for tap in range(k):
+        offset = tap * d - p
+        first = max(0, -(offset // s))
+        last = min(out, (n - 1 - offset) // s + 1)
+        if first < last:
+            yield tap, slice(first, last), slice(first * s + offset, (last - 1) * s + offset + 1, s)
+
+
+def _spread(name: str, what: str, value: object, dims: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(values) == 1:
+        values *= dims
+    if any(isinstance(number, bool) or not hasattr(number, "__index__") for number in values):
+        raise TypeError(f"{name}: {what} must be an int or a tuple of {dims} ints, got {value!r}")
+    if len(values) != dims:
+        raise ValueError(f"{name}: {what} must be one int or {dims}, got {value!r}")
+    return tuple(operator.index(number) for number in values)
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, (tuple, list)) else -1
+
+
+def by(numbers: Sequence[int]) -> str:
+    """``(3, 3)`` as ``3×3``, for messages."""
+    return "×".join(str(number) for number in numbers)
+
+
+def memory_format(x: Tensor, dims: int) -> torch.memory_format:
+    """The layout a pool's output takes from ``x``: channels_last where x's strides say so, as in PyTorch's pools."""
+    if dims == 1 or x.dim() != dims + 2:
+        return torch.contiguous_format
+    shape, stride = x.shape, x.stride()
+    reach = 0
+    for axis in (1, *range(dims + 1, 1, -1), 0):
+        if shape[axis] == 0 or stride[axis] < reach or (axis == 1 and stride[axis] == 0):
+            return torch.contiguous_format
+        if axis == 0 and reach == stride[1]:
+            return torch.contiguous_format  # nothing tells the layouts apart: C = H = W = 1
+        reach = stride[axis] * shape[axis]
+    return torch.channels_last if dims == 2 else torch.channels_last_3d
+
+
+def empty(shape: Sequence[int], x: Tensor, dims: int) -> Tensor:
+    """An empty tensor of ``shape`` with ``x``'s dtype and device, and the layout a pool of ``x`` has by contract."""
+    return torch.empty(tuple(shape), dtype=x.dtype, device=x.device, memory_format=memory_format(x, dims))

@@ -54,6 +54,8 @@ def run(
 
 def none(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
     """No rows of a parameter, for a tree that needs none."""
+    if not isinstance(x, Tensor):
+        return torch.empty(0)  # the operator will refuse x
     return x.new_empty((0, *(1,) * (dims + 1), *taps))
 
 
@@ -173,7 +175,7 @@ def _tree_pool(
     v = _rows(name, "leaves", leaves, x, dims, window.kernel)
     w = _rows(name, "gates", gates, x, dims, window.kernel)
     levels = v.shape[0].bit_length()
-    if v.shape[0] != 2 ** (levels - 1):
+    if v.shape[0] == 0 or v.shape[0] != 2 ** (levels - 1):
         raise ValueError(f"{name}: leaves must be 1, 2, 4, 8, … filters, got {v.shape[0]}")
     if w.shape[0] != v.shape[0] - 1:
         raise ValueError(f"{name}: {v.shape[0]} leaves need {v.shape[0] - 1} gates, got {w.shape[0]}")
@@ -181,7 +183,11 @@ def _tree_pool(
         if v.dtype != w.dtype or v.device != w.device:
             came = f"{w.dtype} on {w.device} and {v.dtype} on {v.device}"
             raise TypeError(f"{name}: gates and leaves must be of one dtype and device, got {came}")
-        extent = torch.broadcast_shapes(v.shape[1:], w.shape[1:])
+        try:
+            extent = torch.broadcast_shapes(v.shape[1:], w.shape[1:])
+        except RuntimeError:
+            came = f"{list(w.shape[1:])} and {list(v.shape[1:])}"
+            raise ValueError(f"{name}: gates and leaves must broadcast, got {came}") from None
         v = torch.cat([w.expand(-1, *extent), v.expand(-1, *extent)])
     m = _rows(name, "mix", None, x, dims, ())
     return run(name, x, v, m, complete(levels).program, window, ("leaves", "mix"))

@@ -234,7 +234,7 @@ class _TreePool(_Pool):
         levels: int = 2,
         **options: Any,
     ) -> None:
-        tree = complete(levels)
+        tree = complete(levels, type(self).__name__)
         super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
         self.levels = levels
 

@@ -83,7 +83,8 @@ def check_parameter(
 ) -> None:
     """``p`` is ``[rows, C|1, *output|1, *taps]``, on x's device, of x's dtype or float32."""
     if p.dtype not in (torch.float32, x.dtype):
-        raise TypeError(f"{name}: {what} must be float32 or {_word(x.dtype)} like the input, got {_word(p.dtype)}")
+        wanted = "float32 like the input" if x.dtype == torch.float32 else f"float32 or {_word(x.dtype)} like the input"
+        raise TypeError(f"{name}: {what} must be {wanted}, got {_word(p.dtype)}")
     if p.device != x.device:
         raise ValueError(f"{name}: {what} must be on the input's device {x.device}, got {p.device}")
     lead = 2 + len(output)

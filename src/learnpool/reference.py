@@ -171,16 +171,18 @@ def evaluate(plan: Plan, region: Responses, mix: Tensor) -> tuple[list[Tensor], 
 
 
 def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``p left + (1 − p) right``; a proportion of exactly 1 or 0 does not read the other side."""
-    return torch.where(p == 1, left, torch.where(p == 0, right, p * left + (1 - p) * right))
+    """``p left + (1 − p) right``; a proportion of exactly 1 or 0 does not read the other side, be it inf or NaN."""
+    smooth = p * left + (1 - p) * right
+    return torch.where((p == 1) & ~right.isfinite(), left, torch.where((p == 0) & ~left.isfinite(), right, smooth))
 
 
 def unblend(delta: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What reaches p, left and right of a blend that received ``delta``."""
+    """What reaches p, left and right of a blend that received ``delta``; nothing on a side that was not read."""
+    unsafe = ~delta.isfinite()
     return (
         delta * (left - right),
-        torch.where(p == 0, 0, delta * p),
-        torch.where(p == 1, 0, delta * (1 - p)),
+        torch.where((p == 0) & unsafe, 0, delta * p),
+        torch.where((p == 1) & unsafe, 0, delta * (1 - p)),
     )
 
 

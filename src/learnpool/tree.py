@@ -172,14 +172,14 @@ class Gate(_Inner):
     _code = GATE
 
 
-def complete(levels: int) -> Tree:
+def complete(levels: int, name: str = "complete") -> Tree:
     """The paper's tree of ``levels`` levels: gates over 2^(levels − 1) filters; 1 level is one learned filter."""
     if isinstance(levels, bool) or not isinstance(levels, int):
-        raise TypeError(f"levels must be an int, got {levels!r}")
+        raise TypeError(f"{name}: levels must be an int, got {levels!r}")
     if levels < 1:
-        raise ValueError(f"levels must be at least 1, got {levels}")
+        raise ValueError(f"{name}: levels must be at least 1, got {levels}")
     if 2**levels - 1 > LIMIT:
-        raise ValueError(f"a tree has at most {LIMIT} nodes, which is {LIMIT.bit_length() - 1} levels, got {levels}")
+        raise ValueError(f"{name}: levels must be at most {LIMIT.bit_length() - 1} ({LIMIT} nodes), got {levels}")
     tree: Tree = Filter()
     for _ in range(levels - 1):
         tree = Gate(tree, tree)

@@ -1,0 +1,79 @@
+"""What the tests pool: trees, windows, sharings, and inputs without ties."""
+
+from typing import NamedTuple
+
+import torch
+
+from learnpool import Avg, Filter, Gate, Max, Mix
+from learnpool.tree import complete, decode
+from learnpool.window import Window
+
+MIXED = Mix(Max(), Avg())
+HALF = Mix(Max(), Avg(), learn=False)
+GATED = Gate(Max(), Avg())
+ODD = Gate(Gate(Filter(), Max()), Mix(Mix(Avg(), Filter(), a=0.3, learn=False), Max(), a=0.8))
+TREES = [Max(), Avg(), HALF, MIXED, GATED, complete(1), complete(2), complete(3), ODD]
+SHARES = ["layer", "region", "channel", "region_channel"]
+
+
+class W(NamedTuple):
+    """A window as a user writes it."""
+
+    kernel_size: object
+    stride: object = None
+    padding: object = 0
+    dilation: object = 1
+    ceil_mode: bool = False
+    count_include_pad: bool = False
+
+    def of(self, dims=2):
+        return Window.of("test", dims, *self)
+
+    def __str__(self):
+        return "-".join(str(value).replace(" ", "") for value in self)
+
+
+WINDOWS = [
+    W(2, 2),
+    W(3, 2, 1),
+    W(3, 2, ceil_mode=True),
+    W((3, 2), (1, 2), (1, 0), count_include_pad=True),
+    W(3, 1, 0, 2),
+    W((2, 3), (3, 2), (1, 1), (2, 1), True, True),
+]
+
+
+def distinct(*shape, dtype=torch.float64):
+    """Values far enough apart that neither rounding nor a finite difference makes two of them tie."""
+    count = torch.Size(shape).numel()
+    return ((torch.randperm(count).to(torch.float64) + 0.5) / max(count, 1) * 4 - 2).reshape(shape).to(dtype)
+
+
+def parameters(tree, window, share, channels, size, dtype=torch.float64):
+    """``weight`` and ``mix`` for one call of the operator."""
+    grid = window.output_size(size) if "region" in share else (1,) * window.dims
+    extent = (channels if "channel" in share else 1, *grid)
+    plan = decode(tree.program)
+    weight = torch.randn((plan.weights, *extent, *window.kernel), dtype=torch.float64) * 0.5
+    mix = torch.rand((plan.mixes, *extent), dtype=torch.float64) * 0.8 + 0.1
+    return weight.to(dtype), mix.to(dtype)
+
+
+def call(x, weight, mix, tree, window):
+    """The operator itself."""
+    return torch.ops.learnpool.pool(x, weight, mix, tree.program, *numbers(window))
+
+
+def numbers(window):
+    return (
+        window.kernel,
+        window.stride,
+        window.padding,
+        window.dilation,
+        window.ceil_mode,
+        window.count_include_pad,
+    )
+
+
+def leaves(*tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]

@@ -1,0 +1,97 @@
+import inspect
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from cases import GATED, MIXED, ODD, W, call, distinct
+from learnpool import functional as LF
+from learnpool.tree import complete
+
+WINDOW = ["kernel_size", "stride", "padding", "dilation", "ceil_mode"]  # the order of F.max_pool2d
+
+
+@pytest.mark.parametrize("family", ["pool", "mixed_pool", "gated_pool", "tree_pool", "stochastic_pool"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_window_arguments_come_in_the_order_of_max_pool2d(family, dims):
+    function = getattr(LF, f"{family}{dims}d")
+    names = list(inspect.signature(function).parameters)
+    first = names.index("kernel_size")
+    assert names[first : first + 5] == WINDOW
+    assert function.__name__ == f"{family}{dims}d"
+    assert function.__doc__
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1, 1), (5, 4), (1, 5, 4), (3, 5, 4), (1, 1, 1), (3, 1, 4), (4,)])
+def test_a_broadcasts_against_channels_and_regions(shape):
+    x = distinct(2, 3, 9, 7)
+    a = torch.rand(shape, dtype=torch.float64, requires_grad=True)
+    full = a.detach().expand(3, 5, 4)
+    y = LF.mixed_pool2d(x, a, 3, 2, 1)
+    expected = call(x, x.new_empty(0, 1, 1, 1, 3, 3), full[None].contiguous(), MIXED, W(3, 2, 1).of())
+    assert_close(y, expected)
+    y.sum().backward()
+    assert a.grad.shape == shape
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1, 1), (5, 4), (1, 5, 4), (3, 5, 4)])
+def test_masks_and_filters_broadcast_with_the_window_behind(shape):
+    x = distinct(2, 3, 9, 7)
+    mask = torch.randn(*shape, 3, 3, dtype=torch.float64, requires_grad=True)
+    full = mask.detach().expand(3, 5, 4, 3, 3)[None].contiguous()
+    none = x.new_empty(0, 1, 1, 1)
+    y = LF.gated_pool2d(x, mask, 3, 2, 1)
+    assert_close(y, call(x, full, none, GATED, W(3, 2, 1).of()))
+    y.sum().backward()
+    assert mask.grad.shape == mask.shape
+
+    gates, leaves = torch.randn(3, *shape, 3, 3, dtype=torch.float64), torch.randn(4, 3, 3, dtype=torch.float64)
+    y = LF.tree_pool2d(x, gates, leaves, 3, 2, 1)
+    rows = [
+        gates.expand(3, 3, 5, 4, 3, 3)
+        if shape == (3, 5, 4)
+        else gates.reshape(3, *[1] * (3 - len(shape)), *shape, 3, 3).expand(3, 3, 5, 4, 3, 3)
+    ]
+    rows.append(leaves.reshape(4, 1, 1, 1, 3, 3).expand(4, 3, 5, 4, 3, 3))
+    assert_close(y, call(x, torch.cat(rows), none, complete(3), W(3, 2, 1).of()))
+
+
+def test_gates_are_root_first_and_leaves_left_to_right():
+    """Saturated gates choose one leaf: from the root, left is what σ multiplies."""
+    x = torch.ones(1, 1, 2, 2)
+    leaves = torch.tensor([1.0, 2, 3, 4]).reshape(4, 1, 1).expand(4, 2, 2) / 4
+    left, right = torch.full((2, 2), 100.0), torch.full((2, 2), -100.0)
+    for root, low, high, leaf in (
+        (left, left, right, 1),
+        (left, right, left, 2),
+        (right, left, left, 3),
+        (right, left, right, 4),
+    ):
+        assert LF.tree_pool2d(x, torch.stack([root, low, high]), leaves, 2).item() == leaf
+
+
+def test_one_leaf_needs_no_gates():
+    x, leaf = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 2)
+    expected = torch.nn.functional.conv2d(x, leaf.expand(2, 1, 2, 2), stride=2, groups=2)
+    assert_close(LF.tree_pool2d(x, None, leaf, 2), expected)
+    assert_close(LF.tree_pool2d(x, torch.empty(0, 2, 2), leaf, 2), expected)
+
+
+def test_any_tree_in_one_two_and_three_dimensions():
+    for dims, function in ((1, LF.pool1d), (2, LF.pool2d), (3, LF.pool3d)):
+        x = distinct(2, 3, *(8, 7, 6)[:dims])
+        weight, mix = torch.randn(4, *[2] * dims, dtype=torch.float64), torch.rand(1, dtype=torch.float64)
+        expected = call(
+            x,
+            weight.reshape(4, *[1] * (dims + 1), *[2] * dims),
+            mix.reshape(1, *[1] * (dims + 1)),
+            ODD,
+            W(2, 2).of(dims),
+        )
+        assert_close(function(x, ODD, weight, mix, 2), expected)
+
+
+def test_half_input_with_float32_parameters():
+    x = torch.randn(2, 3, 8, 8, dtype=torch.bfloat16)
+    assert LF.mixed_pool2d(x, 0.3, 2).dtype == torch.bfloat16
+    assert LF.gated_pool2d(x, torch.randn(2, 2), 2).dtype == torch.bfloat16

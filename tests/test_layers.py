@@ -1,0 +1,432 @@
+import copy
+import inspect
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import learnpool
+from cases import GATED, MIXED, ODD, SHARES, W, distinct
+from learnpool import (
+    Avg,
+    GatedPool1d,
+    GatedPool2d,
+    GatedPool3d,
+    Max,
+    Mix,
+    MixedPool2d,
+    Pool2d,
+    Pool3d,
+    StochasticPool2d,
+    TreePool2d,
+    make_pool,
+    parameter_groups,
+    tie,
+)
+from learnpool import functional as LF
+from learnpool.tree import complete
+
+NAMED = [
+    getattr(learnpool, f"{family}Pool{dims}d")
+    for family in ("Mixed", "Gated", "Tree", "Stochastic")
+    for dims in (1, 2, 3)
+]
+
+
+def count(*modules):
+    return sum(p.numel() for p in {id(p): p for m in modules for p in m.parameters()}.values())
+
+
+@pytest.mark.parametrize("layer", NAMED, ids=lambda layer: layer.__name__)
+def test_the_signature_is_that_of_max_pooling(layer):
+    theirs = list(inspect.signature(nn.MaxPool2d.__init__).parameters.values())
+    ours = list(inspect.signature(layer.__init__).parameters.values())[: len(theirs)]
+    assert [(p.name, p.default, p.kind) for p in ours] == [(p.name, p.default, p.kind) for p in theirs]
+
+
+def test_the_signature_of_a_pool_by_tree():
+    ours = inspect.signature(Pool2d).parameters
+    theirs = inspect.signature(nn.MaxPool2d).parameters
+    assert list(ours) == [
+        "tree", *theirs, "share", "channels", "grid", "count_include_pad", "start", "std", "device", "dtype"
+    ]  # fmt: skip
+    assert {p.name: p.default for p in ours.values() if p.kind == p.KEYWORD_ONLY} == {
+        "share": "layer", "channels": None, "grid": None, "count_include_pad": False,
+        "start": "paper", "std": 0.5, "device": None, "dtype": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", NAMED, ids=lambda layer: layer.__name__)
+def test_it_stands_where_a_max_pool_stood(layer):
+    dims = int(layer.__name__[-2])
+    plain = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[dims - 1]
+    for arguments in ((2,), (3, 2, 1), (3, 2, 1, 2), (3, 1, 0, 1, False, True), (2, 3, 1, 1, False, True)):
+        x = torch.randn(2, 3, *(9, 8, 7)[:dims])
+        assert layer(*arguments)(x).shape == plain(*arguments)(x).shape
+        assert layer(*arguments)(x[0]).shape == plain(*arguments)(x[0]).shape
+
+
+def test_arguments_are_attributes_and_may_be_set():
+    layer = GatedPool2d((3, 2), 2, 1, 1, False, True, share="channel", channels=4, count_include_pad=True, std=0.1)
+    for name, value in {
+        "kernel_size": (3, 2), "stride": 2, "padding": 1, "dilation": 1, "return_indices": False, "ceil_mode": True,
+        "share": "channel", "channels": 4, "grid": None, "count_include_pad": True, "start": "paper", "std": 0.1,
+        "tree": GATED,
+    }.items():  # fmt: skip
+        assert getattr(layer, name) == value
+    assert GatedPool2d(3).stride == 3
+    layer.stride = (1, 3)
+    assert layer(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 3)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        MixedPool2d(3, 2),
+        MixedPool2d((3, 2), 2, 1, learn=False),
+        MixedPool2d(3, a=0.25),
+        GatedPool2d(3, 2, ceil_mode=True, share="region", grid=(4, 5)),
+        TreePool2d(3, 2, levels=3, start="neutral"),
+        GatedPool3d((1, 2, 3), share="channel", channels=3, count_include_pad=True),
+        Pool2d(ODD, 3, 2, std=0.1),
+        StochasticPool2d(3, 2, 1),
+    ],
+    ids=str,
+)
+def test_repr_round_trips(layer):
+    again = eval(repr(layer), vars(learnpool))
+    assert repr(again) == repr(layer)
+    assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in layer.state_dict().items()}
+    assert getattr(again, "tree", None) == getattr(layer, "tree", None)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("tree", [MIXED, GATED, complete(3), ODD], ids=str)
+def test_a_layer_is_its_function(tree, share):
+    layer = Pool2d(tree, 3, 2, 1, share=share)
+    x = torch.randn(2, 4, 9, 7, requires_grad=True)
+    y = layer(x)
+    extent = (4 if "channel" in share else 1, *((5, 4) if "region" in share else (1, 1)))
+    weights, mixes = (None if p is None else p.shape for p in (layer.weight, layer.mix))
+    assert weights in (None, (len([c for c in tree.program if c in (2, 4)]), *extent, 3, 3))
+    assert mixes in (None, (len(tree.starts), *extent))
+    assert torch.equal(y, LF.pool2d(x, tree, layer.weight, layer.mix, 3, 2, 1))
+    y.sum().backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in layer.parameters())
+
+
+def test_three_dimensions_with_everything_different():
+    window = W((2, 3, 4), (3, 1, 2), (1, 0, 2), (1, 2, 1), True)
+    x = distinct(2, 3, 7, 8, 9).float()
+    layer = Pool3d(ODD, *window[:4], False, True, share="channel", channels=3)
+    shape = window.of(3)
+    expected = learnpool.reference.forward(x, layer.weight, layer.mix, ODD.program, shape)
+    assert_close(layer(x), expected)
+    assert layer(x).shape == nn.MaxPool3d(*window[:4], ceil_mode=True)(x).shape
+
+
+# Parameters
+
+
+def test_parameter_counts_of_the_paper():
+    """Two pools after mlpconv1 and mlpconv2; sizes of the four networks' maps."""
+
+    def extra(name, maps=((128, 16), (192, 8)), kernels=(3, 3)):
+        pools = [
+            make_pool(name, k, 2, index=i, channels=c, grid=n)
+            if name.split("+")[min(i, name.count("+"))] != "max"
+            else make_pool(name, k, 2, index=i)
+            for i, ((c, n), k) in enumerate(zip(maps, kernels, strict=True))
+        ]
+        return count(*pools)
+
+    svhn, cifar100, mnist = ((96, 16), (256, 8)), ((96, 16), (192, 8)), ((128, 14), (192, 7))
+    small = (3, 2)  # MNIST's second pool
+    assert [extra(n) for n in ("mixed", "gated", "filter", "tree2+max", "tree3+max", "tree3+gated", "tree2+gated")] == [
+        2, 18, 18, 27, 63, 72, 36
+    ]  # fmt: skip
+    assert extra("half") == 0
+    per_region = [extra("mixed:region_channel", maps) for maps in (svhn, ((128, 16), (192, 8)), cifar100)]
+    assert per_region == [40_960, 45_056, 36_864]
+    assert extra("mixed:region_channel", mnist, small) == 34_496
+    assert extra("gated:region_channel") == 405_504
+    assert [extra(n, mnist, small) for n in ("gated", "filter", "tree2+gated", "tree3+gated")] == [13, 13, 31, 67]
+    alexnet = [make_pool("tree2+gated", 3, 2, index=i) for i in range(3)]
+    googlenet = [make_pool("gated", 3, 2, index=i) for i in range(4)]
+    assert (count(*alexnet), count(*googlenet)) == (45, 36)
+
+
+def test_start_values():
+    big = Pool2d(complete(4), 3, share="region_channel", channels=64, grid=4)
+    assert big.weight.mean().abs() < 0.01
+    assert big.weight.std().item() == pytest.approx(0.5, rel=0.02)
+    assert Pool2d(complete(4), 3, share="channel", channels=256, std=0.1).weight.std().item() == pytest.approx(
+        0.1, rel=0.05
+    )
+    mixes = Pool2d(Mix(Mix(Max(), Avg(), 0.2), Max(), 0.7), 3)
+    assert mixes.mix.flatten().tolist() == pytest.approx([0.7, 0.2])
+    before = big.weight.clone()
+    big.reset_parameters()
+    assert not torch.equal(big.weight, before)
+
+
+def test_neutral_start_begins_at_one_half_and_near_average():
+    gated = GatedPool2d(3, 2, start="neutral")
+    assert torch.equal(gated.weight, torch.zeros_like(gated.weight))
+    x = torch.randn(2, 3, 9, 9)
+    assert_close(gated(x), MixedPool2d(3, 2, learn=False)(x))
+    tree = TreePool2d(3, 2, start="neutral")
+    gate, left, right = tree.weight
+    assert torch.equal(gate, torch.zeros_like(gate))
+    for leaf in (left, right):
+        assert_close(leaf, torch.full_like(leaf, 1 / 9), rtol=0, atol=0.06)
+    assert not torch.equal(left, right)  # or the two would stay equal for ever
+    loss = (tree(x) * torch.randn(2, 3, 4, 4)).sum()
+    loss.backward()
+    assert tree.weight.grad[0].abs().max() > 0
+
+
+def test_a_fixed_mix_has_nothing_in_the_state_dict():
+    layer = MixedPool2d(3, learn=False)
+    assert list(layer.state_dict()) == []
+    assert layer.mix is None
+    assert layer.weight is None
+    assert list(MixedPool2d(3).state_dict()) == ["mix"]
+    assert list(Pool2d(ODD, 3).state_dict()) == ["weight", "mix"]
+
+
+@pytest.mark.parametrize("outward", [1.0, -1.0])
+def test_the_borders_of_a_are_reachable_and_never_dead(outward):
+    layer = MixedPool2d(2)
+    x = torch.tensor([[0.0, 0], [0, 4.0]]).reshape(1, 1, 2, 2)  # max 4, mean 1
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9)
+
+    def step(direction):
+        optimizer.zero_grad()
+        (-direction * layer(x)).sum().backward()
+        optimizer.step()
+
+    for _ in range(1000):
+        step(outward)
+    border = nn.MaxPool2d(2) if outward > 0 else nn.AvgPool2d(2)
+    assert torch.equal(layer(x), border(x))
+    assert not 0 < layer.mix.item() < 1
+    inside = []
+    for _ in range(20):
+        step(-outward)
+        inside.append(0 < layer.mix.item() < 1)
+    assert any(inside)
+
+
+def test_forward_does_not_touch_the_parameter():
+    layer = MixedPool2d(2)
+    with torch.no_grad():
+        layer.mix.fill_(3.0)
+    version = layer.mix._version
+    assert torch.equal(layer(torch.ones(1, 1, 2, 2)), torch.ones(1, 1, 1, 1))
+    assert (layer.mix.item(), layer.mix._version) == (3.0, version)
+
+
+def test_the_function_does_not_clamp():
+    x = torch.tensor([[0.0, 0], [0, 4.0]]).reshape(1, 1, 2, 2)
+    assert LF.mixed_pool2d(x, 2.0, 2).item() == 7.0  # 2 · 4 − 1 · 1
+    a = torch.tensor(2.0, requires_grad=True)
+    LF.mixed_pool2d(x, a, 2).sum().backward()
+    assert a.grad.item() == 3.0
+
+
+# Sizes from the first input
+
+
+@pytest.mark.parametrize("share", ["region", "channel", "region_channel"])
+def test_sizes_not_given_are_taken_from_the_first_input(share):
+    layer = Pool2d(ODD, 3, 2, 1, share=share)
+    assert all(nn.parameter.is_lazy(p) for p in layer.parameters())
+    copied, pickled = copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))
+    for lazy in (layer, copied, pickled):
+        y = lazy(torch.randn(2, 5, 8, 6))
+        extent = (5 if "channel" in share else 1, *((4, 3) if "region" in share else (1, 1)))
+        assert lazy.weight.shape == (4, *extent, 3, 3)
+        assert lazy.mix.shape == (1, *extent)
+        assert_close(lazy.mix, torch.full_like(lazy.mix, 0.8))
+        assert lazy.channels == (5 if "channel" in share else None)
+        assert lazy.grid == ((4, 3) if "region" in share else None)
+        y.sum().backward()
+        assert not hasattr(lazy, "_initialize_hook")
+
+
+def test_a_lazy_layer_loads_a_state_dict():
+    full = Pool2d(ODD, 3, 2, 1, share="region_channel", channels=5, grid=(4, 3))
+    lazy = Pool2d(ODD, 3, 2, 1, share="region_channel")
+    lazy.load_state_dict(full.state_dict())
+    x = torch.randn(2, 5, 8, 6)
+    assert (lazy.channels, lazy.grid) == (5, (4, 3))
+    assert torch.equal(lazy(x), full(x))
+
+
+def test_a_layer_that_needs_no_sizes_is_not_lazy():
+    layer = GatedPool2d(3)
+    assert not layer._forward_pre_hooks
+    assert not layer._load_state_dict_pre_hooks
+
+
+def test_a_lazy_layer_in_double_on_a_bad_input():
+    layer = GatedPool2d(3, share="channel", dtype=torch.float64)
+    with pytest.raises(ValueError, match="^GatedPool2d: input must have 3 or 4 dimensions"):
+        layer(torch.randn(8, 8, dtype=torch.float64))
+    assert layer(torch.randn(1, 2, 8, 8, dtype=torch.float64)).dtype == torch.float64
+    assert layer.weight.dtype == torch.float64
+
+
+# Another grid
+
+
+@pytest.mark.parametrize(("dims", "mode"), [(1, "linear"), (2, "bilinear"), (3, "trilinear")])
+def test_another_grid_resamples_in_that_forward(dims, mode):
+    layer = (GatedPool1d, GatedPool2d, GatedPool3d)[dims - 1](2, share="region", grid=3)
+    before = layer.weight.detach().clone()
+    x = torch.randn(2, 2, *[10] * dims)
+    rows = before.reshape(1, *[3] * dims, -1).movedim(-1, 1)
+    mask = nn.functional.interpolate(rows, size=[5] * dims, mode=mode, align_corners=False)
+    mask = mask[0].movedim(0, -1).reshape(*[5] * dims, *[2] * dims)
+    function = (LF.gated_pool1d, LF.gated_pool2d, LF.gated_pool3d)[dims - 1]
+    y = layer(x)
+    assert_close(y, function(x, mask, 2))
+    y.sum().backward()
+    assert layer.weight.grad.shape == before.shape
+    assert torch.equal(layer.weight, before)
+
+
+def test_an_equal_grid_is_used_as_it_is():
+    weight = torch.randn(1, 1, 3, 3, 2, 2)
+    assert learnpool.sharing.resample(weight, (3, 3)) is weight
+
+
+def test_loading_another_grid_resamples_with_a_warning():
+    small = Pool2d(ODD, 2, share="region", grid=3)
+    large = Pool2d(ODD, 2, share="region", grid=(6, 4))
+    saved = small.state_dict()
+    with pytest.warns(UserWarning, match=r"^Pool2d: (weight|mix) saved for grid 3×3, resampled to 6×4$"):
+        large.load_state_dict(saved)
+    assert large.weight.shape == (4, 1, 6, 4, 2, 2)
+    assert_close(large.weight, learnpool.sharing.resample(small.weight, (6, 4)))
+    assert saved["weight"].shape == (4, 1, 3, 3, 2, 2)
+    x = torch.randn(2, 3, 12, 8)
+    assert_close(large(x), small(x))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        Pool2d(ODD, 3, share="region", grid=3).load_state_dict(saved)
+
+
+# Tied layers
+
+
+def tied_network():
+    net = nn.Sequential(GatedPool2d(3, 2), nn.ReLU(), GatedPool2d(3, 1, 1), GatedPool2d(3, 2, share="net"))
+    tie([net[0], net[2], net[3]])
+    return net
+
+
+def test_tied_layers_share_one_set():
+    net = tied_network()
+    assert count(net) == 9
+    assert [net[i].share for i in (0, 2, 3)] == ["net"] * 3
+    net(torch.randn(2, 3, 20, 20)).sum().backward()
+    assert net[0].weight.grad is net[3].weight.grad
+
+
+def test_copies_and_state_dicts_keep_the_tie():
+    net = tied_network()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), net.double()):
+        assert other[0].weight is other[2].weight is other[3].weight
+    saved = net.state_dict()
+    fresh = tied_network().double()
+    fresh.load_state_dict(saved)
+    assert torch.equal(fresh[3].weight, net[0].weight)
+    assert fresh[0].weight is fresh[3].weight
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer)
+    assert loaded["0.weight"].data_ptr() == loaded["3.weight"].data_ptr()
+
+
+def test_unequal_layers_are_not_tied():
+    for layers, error, message in (
+        ([GatedPool2d(3), GatedPool2d(2)], ValueError, "tie: layers must have equal windows, got 3×3 and 2×2"),
+        ([GatedPool2d(3), MixedPool2d(3)], ValueError, "tie: layers must have equal trees, got Gate"),
+        (
+            [GatedPool2d(3), GatedPool2d(3, share="channel", channels=2)],
+            ValueError,
+            'tie: wanted share="layer" or "net", got',
+        ),
+        ([GatedPool2d(3), GatedPool2d(3).double()], ValueError, "tie: layers must be of one dtype and device, got"),
+        ([GatedPool2d(3), nn.MaxPool2d(3)], TypeError, "tie: wanted learned pools, got MaxPool2d"),
+        ([], ValueError, "tie: wanted at least one layer, got none"),
+    ):
+        before = [list(layer.parameters()) for layer in layers]
+        with pytest.raises(error, match=f"^{message}"):
+            tie(layers)
+        assert [[id(p) for p in layer.parameters()] for layer in layers] == [[id(p) for p in ps] for ps in before]
+
+
+# With the rest of PyTorch
+
+
+def test_parameter_groups_separate_the_pools():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), GatedPool2d(3, 2), nn.BatchNorm2d(4), tied_network())
+    others, pools = parameter_groups(net, lr=0.01, weight_decay=1e-4)
+    assert sum(p.numel() for p in pools["params"]) == 18
+    assert [id(p) for p in others["params"]] == [id(p) for m in (net[0], net[2]) for p in m.parameters()]
+    assert (pools["lr"], pools["weight_decay"]) == (0.01, 1e-4)
+    assert "lr" not in others
+    optimizer = torch.optim.SGD(parameter_groups(net, lr=0.01), lr=0.1, weight_decay=5e-4)
+    assert [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [(0.1, 5e-4), (0.01, 0.0)]
+    assert set(parameter_groups(net, weight_decay=None)[1]) == {"params"}
+
+
+def test_device_and_dtype():
+    layer = GatedPool2d(3, device="meta", dtype=torch.bfloat16)
+    assert (layer.weight.device.type, layer.weight.dtype) == ("meta", torch.bfloat16)
+    assert layer(torch.empty(1, 2, 9, 9, device="meta", dtype=torch.bfloat16)).shape == (1, 2, 3, 3)
+    half = GatedPool2d(3).half()
+    assert half(torch.randn(1, 2, 9, 9).half()).dtype == torch.float16
+
+
+def test_training_lowers_the_loss_of_every_pool():
+    for name in ("mixed", "gated", "filter", "tree2", "tree3", "Gate(Filter, Mix(Max, Avg))"):
+        torch.manual_seed(0)
+        layer = make_pool(name, 3, 2, start="neutral")
+        x = torch.rand(64, 4, 9, 9)
+        target = nn.functional.max_pool2d(x, 3, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.05, momentum=0.9)
+        losses = []
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss = (layer(x) - target).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[-1] < 0.7 * losses[0], name
+        assert math.isfinite(losses[-1])
+
+
+def test_doctest_examples():
+    import doctest
+
+    names = dict(vars(learnpool), torch=torch, model=nn.Sequential(nn.Conv2d(3, 4, 3), GatedPool2d(3, 2)))
+    ran = 0
+    for module in (learnpool.layers, learnpool.names, learnpool.parameters):
+        result = doctest.testmod(module, extraglobs=names)
+        assert result.failed == 0
+        ran += result.attempted
+    assert ran >= 8
+
+
+def test_every_public_name_is_documented():
+    for name in learnpool.__all__:
+        if name != "__version__":
+            assert (getattr(learnpool, name).__doc__ or "").strip(), name

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from torch import nn
+
+from cases import GATED, HALF, MIXED
+from learnpool import Avg, Filter, Gate, Max, Mix, Pool2d, Pool3d, StochasticPool1d, make_pool, parse
+from learnpool.names import Part
+from learnpool.tree import complete
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("max", [Part("max")]),
+        ("avg", [Part("avg")]),
+        ("stochastic", [Part("stochastic")]),
+        ("half", [Part(HALF)]),
+        ("mixed", [Part(MIXED)]),
+        ("gated", [Part(GATED)]),
+        ("filter", [Part(Filter())]),
+        ("tree1", [Part(Filter())]),
+        ("tree2", [Part(complete(2))]),
+        ("tree12", [Part(complete(12))]),
+        ("Gate(Filter, Mix(Max, Avg))", [Part(Gate(Filter(), Mix(Max(), Avg())))]),
+        (
+            "Gate( Filter() ,Mix(Max(),Avg(), a = .25, learn=False) )",
+            [Part(Gate(Filter(), Mix(Max(), Avg(), 0.25, False)))],
+        ),
+        ("Mix(Max, Avg, 1e-1, True)", [Part(Mix(Max(), Avg(), 0.1))]),
+        ("Mix(Max, Avg, learn=False, a=1)", [Part(Mix(Max(), Avg(), 1.0, False))]),
+        ("Max", [Part(Max())]),
+        ("mixed:region_channel", [Part(MIXED, "region_channel")]),
+        ("tree2:channel+gated", [Part(complete(2), "channel"), Part(GATED)]),
+        ("tree3+gated:region", [Part(complete(3)), Part(GATED, "region")]),
+        (" max + Gate(Max, Avg):net ", [Part("max"), Part(GATED, "net")]),
+    ],
+)
+def test_names(text, parts):
+    name = parse(text)
+    assert list(name.parts) == parts
+    assert parse(str(name)) == name
+    assert eval(repr(name), {"parse": parse}) == name
+
+
+def test_the_shortest_name_is_printed():
+    assert str(parse("Gate(Max, Avg):channel+Gate(Filter, Filter)")) == "gated:channel+tree2"
+
+
+def test_the_first_pool_and_all_later_ones():
+    name = parse("tree2+gated")
+    assert [str(name.part(i)) for i in range(4)] == ["tree2", "gated", "gated", "gated"]
+    assert [str(parse("mixed").part(i)) for i in range(2)] == ["mixed", "mixed"]
+
+
+def test_share_is_for_parts_without_a_suffix():
+    assert [p.share for p in parse("tree2+gated:region", "region").parts] == ["region", "region"]
+    assert [p.share for p in parse("max+gated", "channel").parts] == ["layer", "channel"]
+    with pytest.raises(ValueError, match="share 'region' differs from share='channel' at column 13; give one of them$"):
+        parse("tree2+gated:region", "channel")
+    with pytest.raises(ValueError, match="^pool 'gated': unknown share 'row'; known: layer, region, channel"):
+        parse("gated", "row")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no pool at column 1; known: max, avg, half"),
+        (
+            "gatd",
+            r"unknown pool 'gatd' \(did you mean 'gated'\?\) at column 1; known: max, avg, half, stochastic, mixed",
+        ),
+        ("max+nonsense", "unknown pool 'nonsense' at column 5; known: "),
+        ("tree0", "unknown pool 'tree0'"),
+        ("tree13", "'tree13' is too deep at column 1; a tree has at most 12 levels"),
+        ("mixed:rows", "unknown share 'rows' at column 7; known: layer, region, channel, region_channel, net"),
+        ("mixed:", "unknown share 'the end' at column 7"),
+        ("max:channel", "'max' has no parameters to share at column 5"),
+        ("max+avg+gated", r"unexpected '\+' at column 8; wanted the end"),
+        ("gated!", "unexpected '!' at column 6; wanted ':', '[+]' or the end"),
+        ("+gated", r"unexpected '\+' at column 1"),
+        ("Gate", r"unfinished at column 5; wanted '\('"),
+        ("Gate(Max", "unfinished at column 9; wanted ','"),
+        ("Gate(Max)", r"unexpected '\)' at column 9; wanted ','"),
+        ("Gate(Max, Avg, Avg)", r"unexpected ',' at column 14; wanted '\)'"),
+        ("Gate(Max, gated)", "unexpected 'gated' at column 11; wanted Max, Avg, Filter"),
+        ("Mix(Max, Avg, a=2)", r"Mix: a must lie in \[0, 1\], got 2.0 at column 1"),
+        ("Mix(Max, Avg, b=2)", "unexpected 'b' at column 15; Mix has the options a and learn"),
+        ("Mix(Max, Avg, a=0.5, a=0.5)", "unexpected 'a' at column 22"),
+        ("Mix(Max, Avg, learn=maybe)", "unexpected 'maybe' at column 21"),
+    ],
+)
+def test_a_bad_name_points_at_the_place(text, message):
+    with pytest.raises(
+        ValueError, match=f"^pool {text!r}: ".replace("(", r"\(").replace(")", r"\)").replace("+", r"\+") + message
+    ) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_not_a_string():
+    with pytest.raises(TypeError, match="^parse: a pool's name must be a string, got 3$"):
+        parse(3)
+
+
+def test_layers_by_name():
+    x = torch.randn(1, 3, 9, 9)
+    assert isinstance(make_pool("max", 3, 2, 1, ceil_mode=True, dilation=2), nn.MaxPool2d)
+    average = make_pool("avg", 3, 2, 1, ceil_mode=True)
+    assert isinstance(average, nn.AvgPool2d)
+    assert not average.count_include_pad
+    assert isinstance(make_pool("stochastic", 2, dims=1), StochasticPool1d)
+    assert isinstance(make_pool("gated", 2, dims=3), Pool3d)
+    layer = make_pool("tree2+gated", 3, 2, 1, index=1, share="channel", channels=3, count_include_pad=True)
+    assert isinstance(layer, Pool2d)
+    assert (layer.tree, layer.share, layer.count_include_pad, layer.padding) == (GATED, "channel", True, 1)
+    assert layer(x).shape == (1, 3, 5, 5)
+    with pytest.raises(ValueError, match="dims must be 1, 2 or 3, got 4"):
+        make_pool("gated", 2, dims=4)
+    with pytest.raises(ValueError, match="has neither dilation nor return_indices"):
+        make_pool("avg", 2, dilation=2)

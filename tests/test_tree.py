@@ -1,0 +1,109 @@
+import copy
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import GATED, HALF, MIXED, ODD, TREES
+from learnpool import Avg, Filter, Gate, Max, Mix, Tree, parse
+from learnpool.tree import AVG, FILTER, FIXED, GATE, LIMIT, MAX, MIX, complete, decode, from_program
+
+grammar = st.recursive(
+    st.sampled_from([Max(), Avg(), Filter()]),
+    lambda child: st.one_of(
+        st.builds(Gate, child, child),
+        st.builds(Mix, child, child, st.floats(0, 1), st.booleans()),
+    ),
+    max_leaves=40,
+)
+
+
+def test_programs_of_the_papers_pools():
+    assert MIXED.program == (MIX, MAX, AVG)
+    assert GATED.program == (GATE, MAX, AVG)
+    assert complete(3).program == (GATE, GATE, GATE, FILTER, FILTER, FILTER, FILTER)
+    assert HALF.program[0] == FIXED
+    assert HALF.program[2:] == (MAX, AVG)
+    assert decode(HALF.program).nodes[0].a == 0.5
+
+
+def test_parameters_are_numbered_breadth_first():
+    plan = decode(ODD.program)
+    rows = [(node.code, node.parameter) for node in plan.nodes if node.parameter >= 0]
+    assert rows == [(GATE, 0), (GATE, 1), (MIX, 0), (FILTER, 2), (FILTER, 3)]
+    assert (plan.weights, plan.mixes, plan.has_max, plan.has_avg) == (4, 1, True, True)
+    assert ODD.starts == (0.8,)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(grammar)
+def test_a_tree_survives_program_repr_parse_pickle_and_copy(tree):
+    names = {"Max": Max, "Avg": Avg, "Filter": Filter, "Mix": Mix, "Gate": Gate}
+    again = [
+        from_program(tree.program, tree.starts),
+        eval(repr(tree), names),
+        parse(repr(tree)).part().pool,
+        pickle.loads(pickle.dumps(tree)),
+        copy.deepcopy(tree),
+    ]
+    for other in again:
+        assert other == tree
+        assert hash(other) == hash(tree)
+        assert repr(other) == repr(tree)
+
+
+def test_trees_differ_by_shape_start_and_learning():
+    trees = [*TREES, Mix(Max(), Avg(), 0.3), Mix(Max(), Avg(), 0.3, learn=False), Mix(Avg(), Max()), Gate(Avg(), Max())]
+    assert len(set(trees)) == len(trees)
+    assert Max() != "Max()"
+
+
+def test_a_tree_as_deep_as_it_may_be():
+    tree: Tree = Max()
+    for _ in range(LIMIT // 2 - 2):
+        tree = Gate(tree, Avg())
+    tree = Mix(tree, Max(), 0.25)
+    assert tree.size == LIMIT - 1  # binary trees have an odd number of nodes
+    assert parse(repr(tree)).part().pool == tree
+    assert pickle.loads(pickle.dumps(tree)) == tree
+    with pytest.raises(ValueError, match=f"^Gate: a tree has at most {LIMIT} nodes, got {LIMIT + 1}$"):
+        Gate(tree, Max())
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ((), "0 inner nodes need 1 nodes in all, got 0"),
+        ((7,), "node 0 has code 7"),
+        ((-1,), "node 0 has code -1"),
+        ((GATE,), "1 inner nodes need 3 nodes in all, got 1"),
+        ((GATE, MAX), "1 inner nodes need 3 nodes in all, got 2"),
+        ((MAX, AVG), "node 1 has no parent"),
+        ((GATE, MAX, AVG, AVG), "node 3 has no parent"),
+        ((FIXED,), "a fixed mix without its proportion"),
+        ((FIXED, 0x7FF8000000000000, MAX, AVG), "a fixed mix of nan"),
+        ((FIXED, 0x4000000000000000, MAX, AVG), "a fixed mix of 2.0"),
+        ((FIXED, 2**70, MAX, AVG), "is not the bits of a double"),
+        ((GATE,) * 5000, f"more than {LIMIT} nodes"),
+    ],
+)
+def test_invalid_programs(program, message):
+    with pytest.raises(ValueError, match=f"^invalid program: .*{message}"):
+        decode(program)
+
+
+def test_bad_children_and_proportions():
+    with pytest.raises(TypeError, match="^Gate: a child must be a tree such as Max"):
+        Gate(Max, Avg())
+    for a in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match=r"^Mix: a must lie in \[0, 1\], got "):
+            Mix(Max(), Avg(), a)
+    for a in ("half", None, True):
+        with pytest.raises(TypeError, match=r"^Mix: a must be a number in \[0, 1\], got "):
+            Mix(Max(), Avg(), a)
+    with pytest.raises(TypeError, match="^Mix: learn must be True or False, got 1$"):
+        Mix(Max(), Avg(), 0.5, 1)
+    for levels, error in ((0, ValueError), (13, ValueError), (2.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=r"levels|nodes"):
+            complete(levels)

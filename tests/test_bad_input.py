@@ -19,6 +19,7 @@ CASES = {
     "4-D to 1d": (lambda: GatedPool1d(3)(X), ValueError, "GatedPool1d: input must have 2 or 3 dimensions"),
     "no channels": (lambda: GatedPool2d(3)(torch.randn(2, 0, 8, 8)), ValueError, r"GatedPool2d: only the batch may be empty, got shape \[2, 0, 8, 8\]"),
     "not a tensor": (lambda: GatedPool2d(3)([1, 2]), TypeError, "GatedPool2d: input must be a tensor, got list"),
+    "function not a tensor": (lambda: LF.mixed_pool2d([1], 0.5, 3), TypeError, "mixed_pool2d: input must be a tensor, got list"),
     "stochastic not a tensor": (lambda: StochasticPool2d(3)(None), TypeError, "StochasticPool2d: input must be a tensor, got NoneType"),
     # windows
     "too large": (lambda: GatedPool2d(9)(X), ValueError, "GatedPool2d: window 9×9 with padding 0×0 and dilation 1×1 does not fit into input 8×8"),

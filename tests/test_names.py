@@ -116,5 +116,8 @@ def test_layers_by_name():
     assert layer(x).shape == (1, 3, 5, 5)
     with pytest.raises(ValueError, match="dims must be 1, 2 or 3, got 4"):
         make_pool("gated", 2, dims=4)
+    for name in ("max", "avg", "stochastic", "gated"):
+        with pytest.raises(TypeError, match=f"^pool '{name}': unknown option 'strat'; known: "):
+            make_pool(name, 2, strat="neutral")
     with pytest.raises(ValueError, match="has neither dilation nor return_indices"):
         make_pool("avg", 2, dilation=2)

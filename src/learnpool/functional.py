@@ -127,7 +127,7 @@ def _mixed_pool(
 ) -> Tensor:
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
     window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
-    if isinstance(a, (int, float)) and not isinstance(a, bool):
+    if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
         a = torch.tensor(float(a), dtype=reference.accumulator(x.dtype), device=x.device)
     m = _rows(name, "a", a, x, dims, (), one=True)
     w = _rows(name, "weight", None, x, dims, window.kernel)

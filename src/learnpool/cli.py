@@ -1,0 +1,122 @@
+"""The command line: ``learnpool demo``, ``learnpool figure``, ``learnpool info``.
+
+Its packages are an extra, so nothing but the standard library and torch is imported before ``main`` runs. A mistake of
+the user is one line on stderr; only a mistake of ours is a traceback.
+"""
+
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import torch
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    import typer
+
+EXTRA = ("matplotlib", "rich", "scipy", "sklearn", "typer")
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+def main() -> None:
+    """Run the command in ``sys.argv`` and exit with its status."""
+    try:
+        from typer.main import get_command
+
+        status = get_command(build()).main(prog_name="learnpool", standalone_mode=False)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        fail('the command line needs its extra: pip install "learnpool[lab]"')
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except OSError as error:
+        fail(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+    except Exception as error:
+        # Typer brings its own click or uses the installed one; both families of errors have this method.
+        if type(error).__name__ == "Abort":
+            status = INTERRUPTED
+        elif hasattr(error, "format_message"):
+            fail(error.format_message(), getattr(error, "exit_code", 1))
+        else:
+            raise
+    if status == INTERRUPTED:
+        fail("interrupted", INTERRUPTED)
+    sys.exit(status or 0)
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    """Say why in one line, and exit."""
+    print("learnpool:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)
+
+
+def build() -> "typer.Typer":
+    """The commands."""
+    import typer
+
+    app = typer.Typer(add_completion=False, help="Pooling that learns, for PyTorch.")
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            print(f"learnpool {__version__}")
+            raise typer.Exit
+
+    @app.callback(invoke_without_command=True)
+    def top(
+        context: typer.Context,
+        version: Annotated[
+            bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+        ] = False,
+    ) -> None:
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    @app.command()
+    def demo(
+        out: Annotated[Path, typer.Option(help="Directory for demo.png and results.json.")] = Path("runs/demo"),
+        seeds: Annotated[int, typer.Option(min=2, help="Runs per pool; a comparison needs at least two.")] = 3,
+        jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not given.")] = None,
+        epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per run; fewer are faster and worse.")] = None,
+    ) -> None:
+        """Train one small network with each pool on handwritten digits and compare them."""
+        from .lab import demo
+
+        demo.demo(out, seeds, jobs, epochs)
+
+    @app.command()
+    def figure(out: Annotated[Path, typer.Argument(help="File to write, .svg or .png.")]) -> None:
+        """Draw one region on its way through five pools: the README's figure."""
+        from .lab import figure
+
+        if out.suffix not in figure.SUFFIXES:
+            raise typer.BadParameter(f"wanted a .svg or .png file, got {str(out)!r}", param_hint="OUT")
+        figure.save(out)
+
+    @app.command()
+    def info() -> None:
+        """Show versions, devices and which kernel serves each device."""
+        for name, value in facts():
+            print(f"{name:<10} {value}")
+
+    return app
+
+
+def facts() -> list[tuple[str, str]]:
+    """What a report of a problem should say."""
+    found = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
+    found += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
+    found.append(("cpu", f"{kernel('cpu')} kernel"))
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is not None:
+        for index in range(torch.accelerator.device_count()):
+            found.append((f"{accelerator.type}:{index}", f"{kernel(accelerator.type)} kernel"))
+    return found
+
+
+def kernel(device: str) -> str:
+    """``compiled`` if the operator has a kernel for this type of device alone, else ``reference``."""
+    key = torch._C._dispatch_key_for_device(device)
+    return "compiled" if torch._C._dispatch_has_kernel_for_dispatch_key("learnpool::pool", key) else "reference"

@@ -26,7 +26,9 @@ check: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# The kernels are built against the torch that is installed first; a change of their source builds them anew.
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable ".[lab,dev]"
+	$(BIN)/pip install --quiet torch setuptools wheel ninja numpy
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,dev]"
 	@touch $@

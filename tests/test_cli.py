@@ -10,7 +10,7 @@ import pytest
 import torch
 import typer
 
-from learnpool import __version__, cli
+from learnpool import __version__, cli, kernels
 from learnpool.lab import demo
 
 
@@ -78,15 +78,13 @@ def test_info_names_versions_threads_and_kernels(learnpool):
     assert facts["learnpool"] == __version__
     assert facts["torch"] == torch.__version__
     assert facts["threads"] == str(torch.get_num_threads())
-    assert facts["cpu"] == f"{cli.kernel('cpu')} kernel"
+    live, detail = kernels.CPU
+    assert facts["cpu"] == (f"compiled kernel ({detail})" if live else f"reference ({detail})")
 
 
-def test_a_kernel_of_its_own_is_noticed():
-    assert cli.kernel("xpu") == "reference"
-    with torch.library._scoped_library("learnpool", "IMPL") as library:
-        library.impl("pool", lambda *inputs: inputs[0], "XPU")
-        assert cli.kernel("xpu") == "compiled"
-    assert cli.kernel("xpu") == "reference"
+def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
+    monkeypatch.setattr(kernels, "CPU", kernels.Status(False, "not built: a reason"))
+    assert "cpu        reference (not built: a reason)" in learnpool("info")[1].splitlines()
 
 
 @pytest.mark.parametrize(

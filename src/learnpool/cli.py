@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import torch
 
+from . import kernels
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -108,15 +109,11 @@ def facts() -> list[tuple[str, str]]:
     """What a report of a problem should say."""
     found = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
     found += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
-    found.append(("cpu", f"{kernel('cpu')} kernel"))
+    found.append(
+        ("cpu", f"compiled kernel ({kernels.CPU.detail})" if kernels.CPU.live else f"reference ({kernels.CPU.detail})")
+    )
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:
         for index in range(torch.accelerator.device_count()):
-            found.append((f"{accelerator.type}:{index}", f"{kernel(accelerator.type)} kernel"))
+            found.append((f"{accelerator.type}:{index}", "reference"))
     return found
-
-
-def kernel(device: str) -> str:
-    """``compiled`` if the operator has a kernel for this type of device alone, else ``reference``."""
-    key = torch._C._dispatch_key_for_device(device)
-    return "compiled" if torch._C._dispatch_has_kernel_for_dispatch_key("learnpool::pool", key) else "reference"

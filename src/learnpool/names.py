@@ -60,7 +60,7 @@ class Part:
     ) -> nn.Module:
         """This pool over a window; ``options`` are those of ``Pool2d``, as far as the pool has them."""
         window = {key: options.pop(key) for key in ("dilation", "ceil_mode", "return_indices") if key in options}
-        known = {"share", "channels", "grid", "count_include_pad", "start", "std", "device", "dtype"}
+        known = {"channels", "grid", "count_include_pad", "start", "std", "device", "dtype"}
         if unknown := sorted(set(options) - known):
             raise TypeError(f"pool {str(self)!r}: unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
         counts = options.get("count_include_pad", False)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import reference
+from . import kernels, reference  # noqa: F401  (loading the kernels registers them)
 from .tree import decode
 from .window import Window, by, empty
 

@@ -39,7 +39,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import __version__, functional, make_pool, parameter_groups
+from .. import __version__, functional, kernels, make_pool, parameter_groups
 from .figure import STYLE
 from .summary import Result, conclude, picture, summarize, table
 
@@ -264,7 +264,7 @@ def demo(out: Path, seeds: int, jobs: int | None = None, epochs: int | None = No
     caption = (
         f"{seeds} seeds, {epochs} epochs, {len(labels)} training and {len(test_labels)} test images; ± is the standard "
         "deviation over seeds, [ ] the interval of the difference. Seconds: CPU time of training on one core, median "
-        "epoch × epochs; all pools but max and avg run the reference in plain PyTorch, not a fast kernel."
+        f"epoch × epochs; all pools but max and avg run {'our CPU kernel' if kernels.CPU.live else 'the reference'}."
     )
     console.print(table(lines, caption))
     console.print(conclusion)

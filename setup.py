@@ -1,0 +1,52 @@
+"""Builds the CPU kernels where there is a C++ compiler; without one learnpool installs too, and the reference serves.
+
+LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error, LEARNPOOL_SANITIZE=address,undefined instruments the kernels.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import setup
+
+SOURCES = Path("src/learnpool/kernels/cpu")
+REQUIRED = os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1"
+
+
+def extension():
+    """The library, and the command that builds it; nothing if torch is not there to build against."""
+    try:
+        from torch.utils.cpp_extension import BuildExtension, CppExtension
+    except ImportError:
+        if REQUIRED:
+            raise
+        return {}
+
+    class Build(BuildExtension):
+        def run(self):
+            try:
+                super().run()
+            except Exception as error:  # whatever a missing or odd compiler raises
+                if REQUIRED:
+                    raise
+                print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
+
+    sanitize = os.environ.get("LEARNPOOL_SANITIZE")
+    flags = ["-std=c++17", "-O3", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1", "-g"] if sanitize else []
+    library = CppExtension(
+        "learnpool.kernels.cpu_library",
+        [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],
+        depends=[str(path) for path in SOURCES.glob("*.h")],
+        extra_compile_args=flags,
+        extra_link_args=[f"-fsanitize={sanitize}"] if sanitize else [],
+        py_limited_api=True,
+    )
+    return {
+        "ext_modules": [library],
+        "cmdclass": {"build_ext": Build},
+        "options": {"bdist_wheel": {"py_limited_api": "cp310"}},
+    }
+
+
+setup(**extension())

@@ -1,0 +1,206 @@
+// channels_last input: a vector is LANES neighbouring channels of one output.
+
+// One tap that exists at an output: its number, and its cell in the image.
+struct TapCell {
+  int64_t tap, cell;
+};
+
+// What the parameters of a call look like from a vector of channels.
+template <class A>
+struct Shared {
+  const A *masks, *mixes;  // at the first of the lanes, at this output
+  A *dmasks, *dmixes;
+};
+
+// One vector of channels at one output, forward or backward.
+template <class T, bool BACKWARD, int D, bool EXTREMES, bool PER_LANE, bool FULL>
+INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* x, Accumulator<T>* dx, int64_t dx_stride,
+                   const T* grad, T* y, int64_t count, Vec<Accumulator<T>> cells, const Shared<Accumulator<T>>& shared,
+                   Vec<Accumulator<T>>* sums, Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>>& region) {
+  using A = Accumulator<T>;
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const int64_t dots = D >= 0 ? D : call.plan.weights, all_taps = call.taps();
+  constexpr int kept = D > 0 ? D : 1;
+  auto weight = [&](int64_t d, int64_t tap) -> V {
+    const A* w = shared.masks + d * call.weight.row + tap * call.weight.tap;
+    if constexpr (PER_LANE) return load<V>(w);
+    else return all<A>(*w);
+  };
+  auto mix = [&](int64_t m) -> V {
+    const A* a = shared.mixes + m * call.mix.row;
+    if constexpr (PER_LANE) return load<V>(a);
+    else return all<A>(*a);
+  };
+
+  V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{};
+  M winner = M{} + Lane<A>(taps.empty() ? -1 : taps[0].tap);
+  if constexpr (D < 0) {
+    for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
+  }
+  for (const TapCell& t : taps) {
+    const V v = gather<A, FULL>(x + t.cell * call.channels, count);
+    if constexpr (EXTREMES) {
+      const M won = wins<A>(v, best);
+      best = won ? v : best;
+      if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(t.tap) : winner;
+      total += v;
+    }
+    if constexpr (D >= 0) {
+      for (int d = 0; d < D; ++d) z[d] += weight(d, t.tap) * v;
+    } else {
+      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, t.tap) * v;
+    }
+  }
+  if constexpr (D > 0) {
+    for (int d = 0; d < D; ++d) region.dots[d] = z[d];
+  }
+  region.count = cells;
+  region.maximum = best;
+  region.mean = total / cells;
+  const V value = evaluate<A>(call.plan, region, mix);
+  if constexpr (!BACKWARD) {
+    spread<A, FULL>(y, value, count);
+    return;
+  }
+
+  descend<A>(call.plan, region, gather<A, FULL>(grad, count));
+  V c[kept];
+  if constexpr (D > 0) {
+    for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
+  }
+  for (int64_t i = int64_t(taps.size()) - 1; i >= 0; --i) {
+    const TapCell& t = taps[i];
+    if (dx != nullptr) {
+      A* to = dx + t.cell * dx_stride;
+      V received = gather<A, FULL>(to, count);
+      if constexpr (EXTREMES) received += region.to_mean + (winner == Lane<A>(t.tap) ? region.to_max : V{});
+      for (int64_t d = 0; d < dots; ++d) received += (D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]) * weight(d, t.tap);
+      spread<A, FULL>(to, received, count);
+    }
+    if (call.want_weight) {
+      const V v = gather<A, FULL>(x + t.cell * call.channels, count);
+      for (int64_t d = 0; d < dots; ++d) {
+        const V by = (D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]) * v;
+        if constexpr (PER_LANE) {
+          A* to = shared.dmasks + d * call.dweight.row + t.tap * call.dweight.tap;
+          spread<A, FULL>(to, gather<A, FULL>(to, count) + by, count);
+        } else {
+          sums[d * all_taps + t.tap] += by;
+        }
+      }
+    }
+  }
+  if (call.want_mix) {
+    for (int64_t m = 0; m < call.plan.mixes; ++m) {
+      if constexpr (PER_LANE) {
+        A* to = shared.dmixes + m * call.dmix.row;
+        spread<A, FULL>(to, gather<A, FULL>(to, count) + region.to_mix[m], count);
+      } else if constexpr (FULL) {
+        mix_sums[m] += region.to_mix[m];
+      } else {
+        for (int64_t i = 0; i < count; ++i) mix_sums[m][i] += region.to_mix[m][i];
+      }
+    }
+  }
+}
+
+template <class T, bool BACKWARD, int D, bool EXTREMES, bool PER_LANE>
+void images(const Call& call, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
+  using V = Vec<A>;
+  constexpr int64_t lanes = LANES<A>;
+  constexpr bool direct = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
+  Scratch scratch;
+  Region<A> region = make_region<A>(call.plan, scratch);
+  const int64_t taps = call.taps();
+  A* room = BACKWARD && call.y != nullptr && !direct ? scratch.take<A>(call.cells() * call.channel_step) : nullptr;
+  V* sums = scratch.take<V>(call.plan.weights * taps);
+  V* mix_sums = scratch.take<V>(call.plan.mixes);
+  std::vector<TapCell> tap_cells;
+
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
+    const int64_t c1 = std::min(c0 + call.channel_step, call.channels), n1 = std::min(n0 + call.batch_step, call.batch);
+    A* partial = static_cast<A*>(call.partial) + item * call.partial_item;
+    for (int64_t n = n0; n < n1; ++n) {
+      const T* x = static_cast<const T*>(call.x) + n * call.cells() * call.channels;
+      T* gradient = BACKWARD && call.y != nullptr ? static_cast<T*>(call.y) + n * call.cells() * call.channels : nullptr;
+      A* dx = nullptr;
+      int64_t dx_stride = call.channels;
+      if (gradient != nullptr) {
+        if constexpr (direct) {
+          dx = gradient;
+          for (int64_t i = 0; i < call.cells(); ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
+        } else {
+          dx = room - c0;
+          dx_stride = call.channel_step;
+          std::memset(room, 0, sizeof(A) * call.cells() * call.channel_step);
+        }
+      }
+      for (int64_t od = 0, place = 0; od < call.d.out; ++od) {
+        for (int64_t oh = 0; oh < call.h.out; ++oh) {
+          for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
+            tap_cells.clear();
+            for (int64_t kd = 0; kd < call.d.kernel; ++kd) {
+              for (int64_t kh = 0; kh < call.h.kernel && call.d.inside(od, kd); ++kh) {
+                for (int64_t kw = 0; kw < call.w.kernel && call.h.inside(oh, kh); ++kw) {
+                  if (!call.w.inside(ow, kw)) continue;
+                  const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
+                  tap_cells.push_back({(kd * call.h.kernel + kh) * call.w.kernel + kw, row * call.w.in + call.w.cell(ow, kw)});
+                }
+              }
+            }
+            const bool pad = call.count_include_pad;
+            const V cells = all<A>(A(std::max<int64_t>(1, call.d.count(od, pad) * call.h.count(oh, pad) * call.w.count(ow, pad))));
+            const int64_t out = (n * call.places() + place) * call.channels;
+            Shared<A> shared{static_cast<const A*>(call.weight.data) + place * call.weight.place,
+                             static_cast<const A*>(call.mix.data) + place * call.mix.place,
+                             partial + place * call.dweight.place, partial + call.dmix_offset + place * call.dmix.place};
+            const Shared<A> first = shared;
+            for (int64_t c = c0; c < c1; c += lanes) {
+              const T* grad = BACKWARD ? static_cast<const T*>(call.grad) + out + c : nullptr;
+              T* y = BACKWARD ? nullptr : static_cast<T*>(call.y) + out + c;
+              A* to = dx == nullptr ? nullptr : dx + c;
+              if constexpr (PER_LANE) {
+                shared.masks = first.masks + c * call.weight.channel;
+                shared.mixes = first.mixes + c * call.mix.channel;
+                shared.dmasks = first.dmasks + (c - c0) * call.dweight.channel;
+                shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
+              }
+              if (c + lanes <= c1) {
+                output<T, BACKWARD, D, EXTREMES, PER_LANE, true>(call, tap_cells, x + c, to, dx_stride, grad, y, lanes, cells,
+                                                                 shared, sums, mix_sums, region);
+              } else {
+                output<T, BACKWARD, D, EXTREMES, PER_LANE, false>(call, tap_cells, x + c, to, dx_stride, grad, y, c1 - c,
+                                                                  cells, shared, sums, mix_sums, region);
+              }
+            }
+            if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
+          }
+        }
+      }
+      if (gradient != nullptr && !direct) {
+        for (int64_t i = 0; i < call.cells(); ++i) {
+          for (int64_t c = c0; c < c1; ++c) gradient[i * call.channels + c] = narrow<T>(dx[i * dx_stride + c]);
+        }
+      }
+    }
+    if (BACKWARD && !PER_LANE) flush<A>(call, sums, mix_sums, partial, partial + call.dmix_offset);
+  }
+}
+
+// The usual numbers of masks are unrolled, the rest is general.
+template <class T, bool BACKWARD>
+void run_channels(const Call& call, int64_t begin, int64_t end) {
+  const bool per_lane = call.weight.channel != 0 || call.mix.channel != 0;
+  const bool extremes = call.plan.has_max || call.plan.has_avg;
+  if (per_lane) return images<T, BACKWARD, -1, true, true>(call, begin, end);
+  if constexpr (!std::is_same_v<T, double>) {
+    if (extremes && call.plan.weights == 0) return images<T, BACKWARD, 0, true, false>(call, begin, end);
+    if (extremes && call.plan.weights == 1) return images<T, BACKWARD, 1, true, false>(call, begin, end);
+    if (!extremes && call.plan.weights == 3) return images<T, BACKWARD, 3, false, false>(call, begin, end);
+    if (!extremes && call.plan.weights == 7) return images<T, BACKWARD, 7, false, false>(call, begin, end);
+  }
+  images<T, BACKWARD, -1, true, false>(call, begin, end);
+}

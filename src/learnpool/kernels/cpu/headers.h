@@ -1,0 +1,14 @@
+// Everything the kernels use from outside, before an instruction set is chosen.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "call.h"

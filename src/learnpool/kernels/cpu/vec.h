@@ -1,0 +1,161 @@
+// Vectors by the compiler's own extension: the same source becomes SSE2, AVX2, AVX-512 or NEON. BYTES is the width.
+// Included inside a namespace of its own per instruction set, after all other headers.
+
+template <class A>
+struct VecOf;
+template <>
+struct VecOf<float> {
+  typedef float type __attribute__((vector_size(BYTES)));
+  typedef int32_t mask __attribute__((vector_size(BYTES)));
+};
+template <>
+struct VecOf<double> {
+  typedef double type __attribute__((vector_size(BYTES)));
+  typedef int64_t mask __attribute__((vector_size(BYTES)));
+};
+template <class A>
+using Vec = typename VecOf<A>::type;
+template <class A>
+using Mask = typename VecOf<A>::mask;
+template <class A>
+using Lane = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;  // of a mask
+template <class A>
+constexpr int64_t LANES = BYTES / sizeof(A);
+
+// Sums are kept in double for double, in float for everything else.
+template <class T>
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+#define INLINE inline __attribute__((always_inline))
+
+template <class V, class A>
+INLINE V load(const A* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <class V, class A>
+INLINE void store(A* p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+template <class A>
+INLINE Vec<A> all(A value) {
+  return value - Vec<A>{};  // a scalar minus a vector of zeros is that scalar in every lane
+}
+
+template <class A>
+INLINE double sum(Vec<A> v) {
+  double total = 0;
+  for (int64_t i = 0; i < LANES<A>; ++i) total += v[i];
+  return total;
+}
+
+// exp(x) to about one unit in the last place; inf beyond the range, NaN stays NaN.
+template <class A>
+INLINE Vec<A> exponential(Vec<A> x) {
+  using V = Vec<A>;
+  using I = Mask<A>;
+  constexpr bool wide = sizeof(A) == 8;
+  constexpr A high = wide ? 710.0 : 89.0, low = wide ? -746.0 : -104.0;
+  constexpr A magic = wide ? 6755399441055744.0 : 12582912.0;  // adding it rounds to an integer
+  constexpr A ln2_high = wide ? 6.93147180369123816490e-01 : 0.693359375f;
+  constexpr A ln2_low = wide ? 1.90821492927058770002e-10 : -2.12194440e-4f;
+  constexpr int terms = wide ? 13 : 7;
+  x = x > high ? all<A>(high) : x;
+  x = x < low ? all<A>(low) : x;
+  const V n = (x * A(1.44269504088896340736) + magic) - magic;
+  const V r = x - n * ln2_high - n * ln2_low;
+  V p = all<A>(1);
+  for (int k = terms; k >= 1; --k) p = p * r * A(1.0 / k) + A(1);
+  // 2^n in two halves, so that the ends of the range are reached without overflow on the way.
+  const I whole = __builtin_convertvector(n, I), half = whole >> 1;
+  constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127;
+  const I one = (half + bias) << bits, two = (whole - half + bias) << bits;
+  return p * (V)one * (V)two;
+}
+
+template <class A>
+INLINE Vec<A> sigmoid(Vec<A> z) {
+  return A(1) / (A(1) + exponential<A>(-z));
+}
+
+// Half types only pass through here, on their way between memory and the float scratch.
+INLINE float widen(float v) { return v; }
+INLINE double widen(double v) { return v; }
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Half {
+  uint16_t bits;
+};
+
+INLINE float from_bits(uint32_t bits) {
+  float v;
+  __builtin_memcpy(&v, &bits, 4);
+  return v;
+}
+INLINE uint32_t to_bits(float v) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &v, 4);
+  return bits;
+}
+
+INLINE float widen(BFloat16 v) { return from_bits(uint32_t(v.bits) << 16); }
+
+INLINE float widen(Half v) {
+  const uint32_t sign = uint32_t(v.bits & 0x8000) << 16, rest = v.bits & 0x7fff;
+  // Shift exponent and mantissa into place and scale by 2^112; subnormals come out right, inf and NaN need their exponent.
+  const float scaled = from_bits(rest << 13) * from_bits(0x77800000);
+  const uint32_t bits = rest >= 0x7c00 ? (rest << 13) | 0x7f800000 : to_bits(scaled);
+  return from_bits(bits | sign);
+}
+
+template <class T>
+INLINE T narrow(float v);
+template <>
+INLINE float narrow<float>(float v) {
+  return v;
+}
+template <>
+INLINE BFloat16 narrow<BFloat16>(float v) {
+  const uint32_t bits = to_bits(v);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
+  return BFloat16{uint16_t(v != v ? 0x7fc0 : rounded)};
+}
+template <>
+INLINE Half narrow<Half>(float v) {
+  const uint32_t bits = to_bits(v), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+  // Ordinary numbers: round the mantissa to 10 bits. Subnormals: let the float adder round them in place.
+  const uint32_t normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13;
+  const uint32_t small = to_bits(from_bits(magnitude) + 0.5f) - 0x3f000000;
+  uint32_t half = magnitude < 0x38800000 ? small : normal;
+  half = magnitude >= 0x477ff000 ? 0x7c00 : half;
+  half = magnitude > 0x7f800000 ? 0x7e00 : half;
+  return Half{uint16_t(half | sign)};
+}
+template <class T>
+INLINE T narrow(double v) {
+  return v;
+}
+
+// A vector from and to memory of element type T; at a ragged end only `count` lanes exist.
+template <class A, bool FULL, class T>
+INLINE Vec<A> gather(const T* p, int64_t count) {
+  if constexpr (FULL && std::is_same_v<T, A>) return load<Vec<A>>(p);
+  A lanes[LANES<A>] = {};
+  for (int64_t i = 0; i < (FULL ? LANES<A> : count); ++i) lanes[i] = widen(p[i]);
+  return load<Vec<A>>(lanes);
+}
+
+template <class A, bool FULL, class T>
+INLINE void spread(T* p, Vec<A> v, int64_t count) {
+  if constexpr (FULL && std::is_same_v<T, A>) {
+    store(p, v);
+  } else {
+    A lanes[LANES<A>];
+    store(lanes, v);
+    for (int64_t i = 0; i < (FULL ? LANES<A> : count); ++i) p[i] = narrow<T>(lanes[i]);
+  }
+}

@@ -58,7 +58,7 @@ def test_kernel_agrees_with_the_reference(tree, window, share, layout):
 @pytest.mark.parametrize("own", [True, False], ids=["own", "float32"])
 @pytest.mark.parametrize("tree", [MIXED, GATED, complete(1), complete(2), complete(3), ODD], ids=str)
 def test_every_dtype(tree, dtype, own, layout):
-    """Parameter gradients are sums of thousands of float32 products that cancel, in another order than the reference's."""
+    """Parameter gradients are sums of thousands of float32 products that cancel, in another order than theirs."""
     for window, share in itertools.product(FAST, ("layer", "region_channel")):
         shape = window.of()
         x = distinct(2, 21, 13, 39).to(dtype).to(memory_format=LAYOUTS[layout])

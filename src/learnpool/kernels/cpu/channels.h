@@ -5,6 +5,43 @@ struct TapCell {
   int64_t tap, cell;
 };
 
+// The taps of every output of an image, rows and columns apart: tap and cell of an output are sums of the two.
+struct Places {
+  struct List {
+    const TapCell *begin, *end;
+    int64_t count;
+  };
+  List *rows, *columns;
+
+  Places(const Call& call, Scratch& scratch) {
+    const bool pad = call.count_include_pad;
+    rows = scratch.take<List>(call.d.out * call.h.out);
+    columns = scratch.take<List>(call.w.out);
+    TapCell* next = scratch.take<TapCell>(call.d.out * call.h.out * call.d.kernel * call.h.kernel + call.w.out * call.w.kernel);
+    for (int64_t od = 0; od < call.d.out; ++od) {
+      for (int64_t oh = 0; oh < call.h.out; ++oh) {
+        List& list = rows[od * call.h.out + oh];
+        list = {next, next, call.d.count(od, pad) * call.h.count(oh, pad)};
+        for (int64_t kd = 0; kd < call.d.kernel; ++kd) {
+          for (int64_t kh = 0; kh < call.h.kernel; ++kh) {
+            if (!call.d.inside(od, kd) || !call.h.inside(oh, kh)) continue;
+            const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
+            *next++ = {(kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in};
+          }
+        }
+        list.end = next;
+      }
+    }
+    for (int64_t ow = 0; ow < call.w.out; ++ow) {
+      columns[ow] = {next, next, call.w.count(ow, pad)};
+      for (int64_t kw = 0; kw < call.w.kernel; ++kw) {
+        if (call.w.inside(ow, kw)) *next++ = {kw, call.w.cell(ow, kw)};
+      }
+      columns[ow].end = next;
+    }
+  }
+};
+
 // What the parameters of a call look like from a vector of channels.
 template <class A>
 struct Shared {
@@ -13,10 +50,11 @@ struct Shared {
 };
 
 // One vector of channels at one output, forward or backward.
-template <class T, bool BACKWARD, int D, bool EXTREMES, bool PER_LANE, bool FULL>
-INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* x, Accumulator<T>* dx, int64_t dx_stride,
+template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL>
+INLINE void output(const Call& call, const TapCell* taps, int64_t many, const T* x, Accumulator<T>* dx, int64_t dx_stride,
                    const T* grad, T* y, int64_t count, Vec<Accumulator<T>> cells, const Shared<Accumulator<T>>& shared,
-                   Vec<Accumulator<T>>* sums, Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>>& region) {
+                   Vec<Accumulator<T>>* sums, Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>, P>& region) {
+  constexpr int D = P::weights;
   using A = Accumulator<T>;
   using V = Vec<A>;
   using M = Mask<A>;
@@ -34,13 +72,14 @@ INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* 
   };
 
   V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{};
-  M winner = M{} + Lane<A>(taps.empty() ? -1 : taps[0].tap);
+  M winner = M{} + Lane<A>(many == 0 ? -1 : taps[0].tap);
   if constexpr (D < 0) {
     for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
   }
-  for (const TapCell& t : taps) {
+  for (int64_t i = 0; i < many; ++i) {
+    const TapCell& t = taps[i];
     const V v = gather<A, FULL>(x + t.cell * call.channels, count);
-    if constexpr (EXTREMES) {
+    if constexpr (P::extremes) {
       const M won = wins<A>(v, best);
       best = won ? v : best;
       if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(t.tap) : winner;
@@ -58,23 +97,23 @@ INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* 
   region.count = cells;
   region.maximum = best;
   region.mean = total / cells;
-  const V value = evaluate<A>(call.plan, region, mix);
+  const V value = evaluate(call.plan, region, mix);
   if constexpr (!BACKWARD) {
     spread<A, FULL>(y, value, count);
     return;
   }
 
-  descend<A>(call.plan, region, gather<A, FULL>(grad, count));
+  descend(call.plan, region, gather<A, FULL>(grad, count));
   V c[kept];
   if constexpr (D > 0) {
     for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
   }
-  for (int64_t i = int64_t(taps.size()) - 1; i >= 0; --i) {
+  for (int64_t i = many - 1; i >= 0; --i) {
     const TapCell& t = taps[i];
     if (dx != nullptr) {
       A* to = dx + t.cell * dx_stride;
       V received = gather<A, FULL>(to, count);
-      if constexpr (EXTREMES) received += region.to_mean + (winner == Lane<A>(t.tap) ? region.to_max : V{});
+      if constexpr (P::extremes) received += region.to_mean + (winner == Lane<A>(t.tap) ? region.to_max : V{});
       for (int64_t d = 0; d < dots; ++d) received += (D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]) * weight(d, t.tap);
       spread<A, FULL>(to, received, count);
     }
@@ -92,7 +131,7 @@ INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* 
     }
   }
   if (call.want_mix) {
-    for (int64_t m = 0; m < call.plan.mixes; ++m) {
+    for (int64_t m = 0; m < (P::known ? P::mixes : call.plan.mixes); ++m) {
       if constexpr (PER_LANE) {
         A* to = shared.dmixes + m * call.dmix.row;
         spread<A, FULL>(to, gather<A, FULL>(to, count) + region.to_mix[m], count);
@@ -105,19 +144,20 @@ INLINE void output(const Call& call, const std::vector<TapCell>& taps, const T* 
   }
 }
 
-template <class T, bool BACKWARD, int D, bool EXTREMES, bool PER_LANE>
+template <class T, class P, bool BACKWARD, bool PER_LANE>
 void images(const Call& call, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   using V = Vec<A>;
   constexpr int64_t lanes = LANES<A>;
   constexpr bool direct = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
   Scratch scratch;
-  Region<A> region = make_region<A>(call.plan, scratch);
+  Region<A, P> region(call.plan, scratch);
   const int64_t taps = call.taps();
   A* room = BACKWARD && call.y != nullptr && !direct ? scratch.take<A>(call.cells() * call.channel_step) : nullptr;
   V* sums = scratch.take<V>(call.plan.weights * taps);
   V* mix_sums = scratch.take<V>(call.plan.mixes);
-  std::vector<TapCell> tap_cells;
+  const Places places(call, scratch);
+  TapCell* here = scratch.take<TapCell>(taps);
 
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
@@ -138,46 +178,39 @@ void images(const Call& call, int64_t begin, int64_t end) {
           std::memset(room, 0, sizeof(A) * call.cells() * call.channel_step);
         }
       }
-      for (int64_t od = 0, place = 0; od < call.d.out; ++od) {
-        for (int64_t oh = 0; oh < call.h.out; ++oh) {
-          for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
-            tap_cells.clear();
-            for (int64_t kd = 0; kd < call.d.kernel; ++kd) {
-              for (int64_t kh = 0; kh < call.h.kernel && call.d.inside(od, kd); ++kh) {
-                for (int64_t kw = 0; kw < call.w.kernel && call.h.inside(oh, kh); ++kw) {
-                  if (!call.w.inside(ow, kw)) continue;
-                  const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
-                  tap_cells.push_back({(kd * call.h.kernel + kh) * call.w.kernel + kw, row * call.w.in + call.w.cell(ow, kw)});
-                }
-              }
+      for (int64_t row = 0, place = 0; row < call.d.out * call.h.out; ++row) {
+        for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
+          int64_t many = 0;
+          for (const TapCell* line = places.rows[row].begin; line != places.rows[row].end; ++line) {
+            for (const TapCell* column = places.columns[ow].begin; column != places.columns[ow].end; ++column) {
+              here[many++] = {line->tap + column->tap, line->cell + column->cell};
             }
-            const bool pad = call.count_include_pad;
-            const V cells = all<A>(A(std::max<int64_t>(1, call.d.count(od, pad) * call.h.count(oh, pad) * call.w.count(ow, pad))));
-            const int64_t out = (n * call.places() + place) * call.channels;
-            Shared<A> shared{static_cast<const A*>(call.weight.data) + place * call.weight.place,
-                             static_cast<const A*>(call.mix.data) + place * call.mix.place,
-                             partial + place * call.dweight.place, partial + call.dmix_offset + place * call.dmix.place};
-            const Shared<A> first = shared;
-            for (int64_t c = c0; c < c1; c += lanes) {
-              const T* grad = BACKWARD ? static_cast<const T*>(call.grad) + out + c : nullptr;
-              T* y = BACKWARD ? nullptr : static_cast<T*>(call.y) + out + c;
-              A* to = dx == nullptr ? nullptr : dx + c;
-              if constexpr (PER_LANE) {
-                shared.masks = first.masks + c * call.weight.channel;
-                shared.mixes = first.mixes + c * call.mix.channel;
-                shared.dmasks = first.dmasks + (c - c0) * call.dweight.channel;
-                shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
-              }
-              if (c + lanes <= c1) {
-                output<T, BACKWARD, D, EXTREMES, PER_LANE, true>(call, tap_cells, x + c, to, dx_stride, grad, y, lanes, cells,
-                                                                 shared, sums, mix_sums, region);
-              } else {
-                output<T, BACKWARD, D, EXTREMES, PER_LANE, false>(call, tap_cells, x + c, to, dx_stride, grad, y, c1 - c,
-                                                                  cells, shared, sums, mix_sums, region);
-              }
-            }
-            if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
           }
+          const V cells = all<A>(A(std::max<int64_t>(1, places.rows[row].count * places.columns[ow].count)));
+          const int64_t out = (n * call.places() + place) * call.channels;
+          Shared<A> shared{static_cast<const A*>(call.weight.data) + place * call.weight.place,
+                           static_cast<const A*>(call.mix.data) + place * call.mix.place,
+                           partial + place * call.dweight.place, partial + call.dmix_offset + place * call.dmix.place};
+          const Shared<A> first = shared;
+          for (int64_t c = c0; c < c1; c += lanes) {
+            const T* grad = BACKWARD ? static_cast<const T*>(call.grad) + out + c : nullptr;
+            T* y = BACKWARD ? nullptr : static_cast<T*>(call.y) + out + c;
+            A* to = dx == nullptr ? nullptr : dx + c;
+            if constexpr (PER_LANE) {
+              shared.masks = first.masks + c * call.weight.channel;
+              shared.mixes = first.mixes + c * call.mix.channel;
+              shared.dmasks = first.dmasks + (c - c0) * call.dweight.channel;
+              shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
+            }
+            if (c + lanes <= c1) {
+              output<T, P, BACKWARD, PER_LANE, true>(call, here, many, x + c, to, dx_stride, grad, y, lanes, cells,
+                                                               shared, sums, mix_sums, region);
+            } else {
+              output<T, P, BACKWARD, PER_LANE, false>(call, here, many, x + c, to, dx_stride, grad, y, c1 - c,
+                                                                cells, shared, sums, mix_sums, region);
+            }
+          }
+          if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
         }
       }
       if (gradient != nullptr && !direct) {
@@ -188,19 +221,4 @@ void images(const Call& call, int64_t begin, int64_t end) {
     }
     if (BACKWARD && !PER_LANE) flush<A>(call, sums, mix_sums, partial, partial + call.dmix_offset);
   }
-}
-
-// The usual numbers of masks are unrolled, the rest is general.
-template <class T, bool BACKWARD>
-void run_channels(const Call& call, int64_t begin, int64_t end) {
-  const bool per_lane = call.weight.channel != 0 || call.mix.channel != 0;
-  const bool extremes = call.plan.has_max || call.plan.has_avg;
-  if (per_lane) return images<T, BACKWARD, -1, true, true>(call, begin, end);
-  if constexpr (!std::is_same_v<T, double>) {
-    if (extremes && call.plan.weights == 0) return images<T, BACKWARD, 0, true, false>(call, begin, end);
-    if (extremes && call.plan.weights == 1) return images<T, BACKWARD, 1, true, false>(call, begin, end);
-    if (!extremes && call.plan.weights == 3) return images<T, BACKWARD, 3, false, false>(call, begin, end);
-    if (!extremes && call.plan.weights == 7) return images<T, BACKWARD, 7, false, false>(call, begin, end);
-  }
-  images<T, BACKWARD, -1, true, false>(call, begin, end);
 }

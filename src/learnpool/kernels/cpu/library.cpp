@@ -185,9 +185,10 @@ struct Work {
   Tensor pack(const Given& given, Parameter& strides) const {
     const int64_t channels = by_channel ? call.channels : 1, places = by_place ? call.places() : 1;
     strides = strides_of(call, given.taps, channels, by_channel, by_place);
-    // A vector may be read past the end, so there is room for one more.
-    Tensor packed = torch::stable::new_zeros(given.tensor, {given.rows * strides.row + 64});
-    A* to = static_cast<A*>(packed.mutable_data_ptr());
+    // Vectors of neighbouring outputs may be read from before the first to past the last, where they meet zeros.
+    const int64_t room = 64 + call.w.in + 2 * call.w.padding + call.w.kernel * call.w.dilation;
+    Tensor packed = torch::stable::new_zeros(given.tensor, {given.rows * strides.row + 2 * room});
+    A* to = static_cast<A*>(packed.mutable_data_ptr()) + room;
     const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
     for (int64_t row = 0; row < given.rows; ++row) {
       for (int64_t tap = 0; tap < given.taps; ++tap) {

@@ -8,6 +8,7 @@ struct Rows {
   int64_t phases, phase, row;        // phases per row, length of a phase, length of a split row
   int64_t width;                     // outputs of a row, up to a whole number of vectors
   int64_t* shift;                    // [kernel] from an output to its tap, inside a split row
+  int64_t *phase_of, *back;          // [kernel] the phase of a tap, and its place there beyond the output's
   M* valid;                          // [kernel][width / LANES] whether the tap of each output exists
   M* live;                           // [width / LANES] whether the output exists
   M* first;                          // [width / LANES] the first tap that exists, -1 if none does
@@ -23,7 +24,13 @@ struct Rows {
     phase = std::max(width + reach, cells) + lanes;
     row = phases * phase;
     shift = scratch.take<int64_t>(w.kernel);
-    for (int64_t k = 0; k < w.kernel; ++k) shift[k] = k * w.dilation % w.stride * phase + k * w.dilation / w.stride;
+    phase_of = scratch.take<int64_t>(w.kernel);
+    back = scratch.take<int64_t>(w.kernel);
+    for (int64_t k = 0; k < w.kernel; ++k) {
+      phase_of[k] = k * w.dilation % w.stride;
+      back[k] = k * w.dilation / w.stride;
+      shift[k] = phase_of[k] * phase + back[k];
+    }
     const int64_t blocks = width / lanes;
     valid = scratch.take<M>(w.kernel * blocks);
     live = scratch.take<M>(blocks);
@@ -70,7 +77,7 @@ INLINE A* home(A* row, const Rows<A>& rows, int64_t c, int64_t padding) {
 
 // A row of input into scratch, by phase; `line` is room for one widened row.
 template <class T, class A>
-void split(const T* cells, A* row, const Rows<A>& rows, const Axis& w, A* line) {
+INLINE void split(const T* cells, A* row, const Rows<A>& rows, const Axis& w, A* line) {
   const A* from;
   if constexpr (std::is_same_v<T, A>) {
     from = cells;
@@ -103,7 +110,7 @@ void split(const T* cells, A* row, const Rows<A>& rows, const Axis& w, A* line) 
 
 // The way back: a row of gradients out of scratch.
 template <class T, class A>
-void merge(T* cells, A* row, const Rows<A>& rows, const Axis& w, A* line) {
+INLINE void merge(T* cells, A* row, const Rows<A>& rows, const Axis& w, A* line) {
   A* to;
   if constexpr (std::is_same_v<T, A>) to = cells;
   else to = line;
@@ -167,13 +174,14 @@ OutputRow* output_rows(const Call& call, const Rows<A>& rows, Scratch& scratch) 
   return plan;
 }
 
-// Responses of one vector of regions. D, KW: numbers of masks and of taps in a row if known (else -1); EXTREMES: whether
-// the tree asks for maximum or mean; EDGE: some taps or lanes do not exist; WINNER: also find where the maximum is.
-template <int D, int KW, bool EXTREMES, bool EDGE, bool WINNER, class A, class Weight>
+// Responses of one vector of regions. KW: number of taps in a row if known (else -1); EDGE: some taps or lanes do not
+// exist; WINNER: also find where the maximum is.
+template <int KW, bool EDGE, bool WINNER, class A, class P, class Weight>
 INLINE Mask<A> respond(const Call& call, const Rows<A>& rows, const OutputRow& row, const A* x, int64_t b, Weight weight,
-                       Region<A>& region) {
+                       Region<A, P>& region) {
   using V = Vec<A>;
   using M = Mask<A>;
+  constexpr int D = P::weights;
   const int64_t kw = KW > 0 ? KW : call.w.kernel, blocks = rows.width / LANES<A>;
   const int64_t dots = D >= 0 ? D : call.plan.weights;
   constexpr int kept = D > 0 ? D : 1;
@@ -190,7 +198,7 @@ INLINE Mask<A> respond(const Call& call, const Rows<A>& rows, const OutputRow& r
   for (const TapRow* line = row.begin; line != row.end; ++line) {
     for (int64_t k = 0; k < kw; ++k) {
       const V v = load<V>(at + line->offset + rows.shift[k]);
-      if constexpr (EXTREMES) {
+      if constexpr (P::extremes) {
         M won = wins<A>(v, best);
         if constexpr (EDGE) won &= rows.valid[k * blocks + b];
         best = won ? v : best;
@@ -214,81 +222,172 @@ INLINE Mask<A> respond(const Call& call, const Rows<A>& rows, const OutputRow& r
   return winner;
 }
 
-// From responses back to taps: every tap receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum], and
-// the gradient of w_d[tap] grows by c_d x. Taps of a row run backwards, so that each cell adds up in PyTorch's order; they
-// are the outer loop, because neighbours of one phase overlap, and reading what was just written would stall.
-template <int D, int KW, bool EXTREMES, class A, class Weight, class Grow>
-INLINE void scatter(const Call& call, const Rows<A>& rows, const OutputRow& row, const A* x, A* dx, int64_t b,
-                    Mask<A> winner, Weight weight, Grow grow, Region<A>& region) {
+// What reaches the responses of a whole plane, in rows with zeros on both sides: [D + 3][output rows][stride].
+template <class A>
+struct Reached {
   using V = Vec<A>;
-  const int64_t kw = KW > 0 ? KW : call.w.kernel;
-  const int64_t dots = D >= 0 ? D : call.plan.weights;
-  constexpr int kept = D > 0 ? D : 1;
-  V c[kept];
-  if constexpr (D > 0) {
-    for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
+  int64_t margin, stride, map;  // zeros before a row; length of a row; of all rows
+  A *to_mean, *to_max, *to_dot;
+  Lane<A>* winner;
+
+  Reached(const Call& call, const Rows<A>& rows, Scratch& scratch) {
+    margin = (call.w.kernel - 1) * call.w.dilation / call.w.stride;
+    stride = margin + rows.phase + LANES<A>;
+    map = call.d.out * call.h.out * stride;
+    to_mean = scratch.take<A>(map);
+    to_max = scratch.take<A>(map);
+    winner = scratch.take<Lane<A>>(map);
+    to_dot = scratch.take<A>(call.plan.weights * map);
   }
-  const V to_max = region.to_max, to_mean = region.to_mean;
-  const int64_t at = b * LANES<A>;
-  for (int64_t k = kw - 1; k >= 0; --k) {
-    for (const TapRow* line = row.begin; line != row.end; ++line) {
-      const int64_t place = at + line->offset + rows.shift[k], tap = line->tap + k;
-      if (dx != nullptr) {
-        V received = load<V>(dx + place);
-        if constexpr (EXTREMES) {
-          const Mask<A> paid = winner == Lane<A>(tap);
-          received += to_mean + (paid ? to_max : V{});
-        }
-        if constexpr (D >= 0) {
-          for (int d = 0; d < D; ++d) received += c[d] * weight(d, tap);
-        } else {
-          for (int64_t d = 0; d < dots; ++d) received += region.to_dot[d] * weight(d, tap);
-        }
-        store(dx + place, received);
-      }
-      if (call.want_weight) {
-        const V v = load<V>(x + place);
-        if constexpr (D >= 0) {
-          for (int d = 0; d < D; ++d) grow(d, tap, c[d] * v);
-        } else {
-          for (int64_t d = 0; d < dots; ++d) grow(d, tap, region.to_dot[d] * v);
+  int64_t at(int64_t row, int64_t output) const { return row * stride + margin + output; }
+};
+
+// The gradient of w_d[tap] is the sum of c_d x over all regions: one tap at a time, so that sums stay in registers.
+template <int D, bool PER_LANE, class A>
+void grow(const Call& call, const Rows<A>& rows, const OutputRow* plan, const A* x, const Reached<A>& reached,
+                 Vec<A>* sums, A* dmasks) {
+  using V = Vec<A>;
+  constexpr int64_t lanes = LANES<A>;
+  constexpr int chunk = D > 0 ? D : 4;  // masks at a time
+  const int64_t taps = call.taps(), blocks = rows.width / lanes;
+  for (int64_t d0 = 0; d0 < call.plan.weights; d0 += chunk) {
+    const int64_t many = D > 0 ? D : std::min<int64_t>(chunk, call.plan.weights - d0);
+    for (int64_t r = 0; r < call.d.out * call.h.out; ++r) {
+      for (const TapRow* line = plan[r].begin; line != plan[r].end; ++line) {
+        for (int64_t k = 0; k < call.w.kernel; ++k) {
+          V total[chunk] = {};
+          const A *cells = x + line->offset + rows.shift[k], *c = reached.to_dot + d0 * reached.map + reached.at(r, 0);
+          for (int64_t b = 0; b < blocks; ++b) {
+            const V v = load<V>(cells + b * lanes);
+            for (int64_t d = 0; d < many; ++d) {
+              const V by = load<V>(c + d * reached.map + b * lanes) * v;
+              if constexpr (PER_LANE) {
+                A* to = dmasks + (d0 + d) * call.dweight.row + (line->tap + k) * call.dweight.tap + r * call.w.out + b * lanes;
+                store(to, load<V>(to) + by);
+              } else {
+                total[d] += by;
+              }
+            }
+          }
+          for (int64_t d = 0; d < many && !PER_LANE; ++d) sums[(d0 + d) * taps + line->tap + k] += total[d];
         }
       }
     }
   }
 }
 
+// A tap through which cells of a row receive: from where in the maps of Reached (and of the output), seen from place 0.
+struct Source {
+  int64_t at, place, tap;
+};
+
+// One phase of a row of input: its places [first, last) behind the padding, and where they receive from, last taps first.
+struct Cells {
+  const Source *begin, *end;
+  int64_t first, last;
+};
+
+// All phases of all rows of input, the same for every plane of a call.
+template <class A>
+const Cells* input_cells(const Call& call, const Rows<A>& rows, const Reached<A>& reached, Scratch& scratch) {
+  Cells* plan = scratch.take<Cells>(call.d.in * call.h.in * rows.phases);
+  Source* next = scratch.take<Source>(call.d.out * call.h.out * call.taps());
+  auto seen = [](const Axis& axis, int64_t cell, int64_t k) {  // the output whose tap k is this cell, or -1
+    const int64_t from = cell + axis.padding - k * axis.dilation;
+    return from >= 0 && from % axis.stride == 0 && from / axis.stride < axis.out ? from / axis.stride : -1;
+  };
+  const int64_t s = rows.phases, p = call.w.padding;
+  for (int64_t id = 0, row = 0; id < call.d.in; ++id) {
+    for (int64_t ih = 0; ih < call.h.in; ++ih, ++row) {
+      for (int64_t phase = 0; phase < s; ++phase) {
+        Cells& cells = plan[row * s + phase];
+        cells = {next, next, std::max<int64_t>(0, (p - phase + s - 1) / s), (call.w.in - 1 + p - phase + s) / s};
+        for (int64_t kd = call.d.kernel - 1; kd >= 0; --kd) {
+          for (int64_t kh = call.h.kernel - 1; kh >= 0; --kh) {
+            const int64_t od = seen(call.d, id, kd), oh = seen(call.h, ih, kh), output = od * call.h.out + oh;
+            for (int64_t kw = call.w.kernel - 1; kw >= 0 && od >= 0 && oh >= 0; --kw) {
+              if (rows.phase_of[kw] != phase) continue;
+              const int64_t tap = (kd * call.h.kernel + kh) * call.w.kernel + kw;
+              *next++ = {reached.at(output, -rows.back[kw]), output * call.w.out - rows.back[kw], tap};
+            }
+          }
+        }
+        cells.end = next;
+      }
+    }
+  }
+  return plan;
+}
+
+// The gradient of one phase of a row of input: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum]
+// from each tap that read it. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do.
+template <class P, bool PER_LANE, class A>
+INLINE void receive(const Call& call, const Cells& cells, const Reached<A>& reached, const A* masks, A* gradients) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const int64_t dots = P::known ? P::weights : call.plan.weights, tap_stride = call.weight.tap, row_stride = call.weight.row;
+  const A *to_mean = reached.to_mean, *to_max = reached.to_max, *to_dot = reached.to_dot;
+  const Lane<A>* winner = reached.winner;
+  const int64_t map = reached.map, last = cells.last;
+  const Source *begin = cells.begin, *end = cells.end;
+  for (int64_t i = cells.first; i < last; i += LANES<A>) {
+    V received{};
+    for (const Source* from = begin; from != end; ++from) {
+      const int64_t at = from->at + i;
+      if constexpr (P::extremes) {
+        const M paid = load<M>(winner + at) == Lane<A>(from->tap);
+        received += load<V>(to_mean + at) + (paid ? load<V>(to_max + at) : V{});
+      }
+      const A* w = masks + from->tap * tap_stride + (PER_LANE ? from->place + i : 0);
+      for (int64_t d = 0; d < dots; ++d) {
+        const V c = load<V>(to_dot + d * map + at);
+        if constexpr (PER_LANE) received += c * load<V>(w + d * row_stride);
+        else received += c * w[d * row_stride];
+      }
+    }
+    store(gradients + i, received);
+  }
+}
+
 // All items [begin, end): planes of images x channels.
-template <class T, bool BACKWARD, int D, int KW, bool EXTREMES, bool PER_LANE>
+template <class T, class P, bool BACKWARD, int KW, bool PER_LANE>
 void planes(const Call& call, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   using V = Vec<A>;
   constexpr int64_t lanes = LANES<A>;
   Scratch scratch;
   const Rows<A> rows(call, scratch);
-  Region<A> region = make_region<A>(call.plan, scratch);
-  const int64_t input_rows = call.d.in * call.h.in, taps = call.taps(), blocks = rows.width / lanes;
+  Region<A, P> region(call.plan, scratch);
+  const int64_t input_rows = call.d.in * call.h.in, blocks = rows.width / lanes;
   A* x = scratch.take<A>(input_rows * rows.row);
-  A* dx = BACKWARD && call.y != nullptr ? scratch.take<A>(input_rows * rows.row) : nullptr;
+  A* gradients = scratch.take<A>(rows.row);
   A* line = scratch.take<A>(std::max(call.w.in, rows.width) + lanes);
-  V* sums = scratch.take<V>(call.plan.weights * taps);  // gradients of masks that all lanes share
+  V* sums = scratch.take<V>(call.plan.weights * call.taps());  // gradients of masks that all lanes share
   V* mix_sums = scratch.take<V>(call.plan.mixes);
   const OutputRow* plan = output_rows(call, rows, scratch);
+  std::optional<Reached<A>> reached;
+  if constexpr (BACKWARD) reached.emplace(call, rows, scratch);
+  const Cells* input_plan = BACKWARD ? input_cells(call, rows, *reached, scratch) : nullptr;
 
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
     const int64_t c1 = std::min(c0 + call.channel_step, call.channels), n1 = std::min(n0 + call.batch_step, call.batch);
     A* partial = static_cast<A*>(call.partial) + item * call.partial_item;
-    for (int64_t c = c0; c < c1; ++c) {
-      const A* masks = static_cast<const A*>(call.weight.data) + c * call.weight.channel;
-      const A* mixes = static_cast<const A*>(call.mix.data) + c * call.mix.channel;
-      A* dmasks = partial + (c - c0) * call.dweight.channel;
-      A* dmixes = partial + call.dmix_offset + (c - c0) * call.dmix.channel;
-      for (int64_t n = n0; n < n1; ++n) {
+    // Planes in the order of memory; where parameters differ by channel, an item has just one.
+    for (int64_t n = n0; n < n1; ++n) {
+      for (int64_t c = c0; c < c1; ++c) {
+        const A* masks = static_cast<const A*>(call.weight.data) + c * call.weight.channel;
+        const A* mixes = static_cast<const A*>(call.mix.data) + c * call.mix.channel;
+        A* dmasks = partial + (c - c0) * call.dweight.channel;
+        A* dmixes = partial + call.dmix_offset + (c - c0) * call.dmix.channel;
         const int64_t plane = n * call.channels + c;
         const T* cells = static_cast<const T*>(call.x) + plane * call.cells();
-        for (int64_t r = 0; r < input_rows; ++r) split(cells + r * call.w.in, x + r * rows.row, rows, call.w, line);
-        if (dx != nullptr) std::memset(dx, 0, sizeof(A) * input_rows * rows.row);
+        for (int64_t r = 0; r < input_rows; ++r) {
+          for (int64_t i = 0; i < call.w.in; i += 64 / int64_t(sizeof(T))) {
+            __builtin_prefetch(cells + call.cells() + r * call.w.in + i);  // the next plane, while this one is worked on
+          }
+          split(cells + r * call.w.in, x + r * rows.row, rows, call.w, line);
+        }
 
         for (int64_t r = 0; r < call.d.out * call.h.out; ++r) {
           const OutputRow& row = plan[r];
@@ -306,9 +405,9 @@ void planes(const Call& call, int64_t begin, int64_t end) {
             };
             const bool edge = !rows.whole[b];
             const Mask<A> winner =
-                edge ? respond<D, KW, EXTREMES, true, BACKWARD>(call, rows, row, x, b, weight, region)
-                     : respond<D, KW, EXTREMES, false, BACKWARD>(call, rows, row, x, b, weight, region);
-            const V value = evaluate<A>(call.plan, region, mix);
+                edge ? respond<KW, true, BACKWARD>(call, rows, row, x, b, weight, region)
+                     : respond<KW, false, BACKWARD>(call, rows, row, x, b, weight, region);
+            const V value = evaluate(call.plan, region, mix);
             const int64_t out = plane * call.places() + here;
             if constexpr (!BACKWARD) {
               T* y = static_cast<T*>(call.y) + out;
@@ -316,18 +415,18 @@ void planes(const Call& call, int64_t begin, int64_t end) {
               else spread<A, false>(y, value, left);
             } else {
               const T* grad = static_cast<const T*>(call.grad) + out;
-              descend<A>(call.plan, region, left == lanes ? gather<A, true>(grad, left) : gather<A, false>(grad, left));
-              auto grow = [&](int64_t d, int64_t tap, V by) {
-                if constexpr (PER_LANE) {
-                  A* to = dmasks + d * call.dweight.row + tap * call.dweight.tap + here;
-                  store(to, load<V>(to) + by);
-                } else {
-                  sums[d * taps + tap] += by;
-                }
-              };
-              scatter<D, KW, EXTREMES>(call, rows, row, x, dx, b, winner, weight, grow, region);
+              descend(call.plan, region, left == lanes ? gather<A, true>(grad, left) : gather<A, false>(grad, left));
+              const int64_t at = reached->at(r, b * lanes);
+              if constexpr (P::extremes) {
+                store(reached->to_mean + at, region.to_mean);
+                store(reached->to_max + at, region.to_max);
+                store(reached->winner + at, winner);
+              }
+              for (int64_t d = 0; d < (P::known ? P::weights : call.plan.weights); ++d) {
+                store(reached->to_dot + d * reached->map + at, region.to_dot[d]);
+              }
               if (call.want_mix) {
-                for (int64_t m = 0; m < call.plan.mixes; ++m) {
+                for (int64_t m = 0; m < (P::known ? P::mixes : call.plan.mixes); ++m) {
                   if constexpr (PER_LANE) {
                     A* to = dmixes + m * call.dmix.row + here;
                     store(to, load<V>(to) + (rows.live[b] ? region.to_mix[m] : V{}));
@@ -339,34 +438,18 @@ void planes(const Call& call, int64_t begin, int64_t end) {
             }
           }
         }
-        if (dx != nullptr) {
-          T* to = static_cast<T*>(call.y) + plane * call.cells();
-          for (int64_t r = 0; r < input_rows; ++r) merge(to + r * call.w.in, dx + r * rows.row, rows, call.w, line);
+        if constexpr (BACKWARD) {
+          if (call.want_weight) grow<P::weights, PER_LANE>(call, rows, plan, x, *reached, sums, dmasks);
+          T* dx = static_cast<T*>(call.y) + plane * call.cells();
+          for (int64_t r = 0; call.y != nullptr && r < input_rows; ++r) {
+            for (int64_t phase = 0; phase < rows.phases; ++phase) {
+              receive<P, PER_LANE>(call, input_plan[r * rows.phases + phase], *reached, masks, gradients + phase * rows.phase);
+            }
+            merge(dx + r * call.w.in, gradients, rows, call.w, line);
+          }
         }
       }
-      if constexpr (BACKWARD && !PER_LANE) flush<A>(call, sums, mix_sums, dmasks, dmixes);
     }
+    if constexpr (BACKWARD && !PER_LANE) flush<A>(call, sums, mix_sums, partial, partial + call.dmix_offset);
   }
-}
-
-// Choose the compiled form: rows of 2 or 3 taps and the usual numbers of masks are unrolled, the rest is general.
-template <class T, bool BACKWARD>
-void run_rows(const Call& call, int64_t begin, int64_t end) {
-  const bool per_lane = call.weight.place != 0 || call.mix.place != 0;
-  const bool extremes = call.plan.has_max || call.plan.has_avg;
-  if (per_lane) return planes<T, BACKWARD, -1, -1, true, true>(call, begin, end);
-  if constexpr (!std::is_same_v<T, double>) {
-    auto known = [&](auto kw) {
-      constexpr int K = decltype(kw)::value;
-      if (extremes && call.plan.weights == 0) return planes<T, BACKWARD, 0, K, true, false>(call, begin, end), true;
-      if (extremes && call.plan.weights == 1) return planes<T, BACKWARD, 1, K, true, false>(call, begin, end), true;
-      if (!extremes && call.plan.weights == 1) return planes<T, BACKWARD, 1, K, false, false>(call, begin, end), true;
-      if (!extremes && call.plan.weights == 3) return planes<T, BACKWARD, 3, K, false, false>(call, begin, end), true;
-      if (!extremes && call.plan.weights == 7) return planes<T, BACKWARD, 7, K, false, false>(call, begin, end), true;
-      return false;
-    };
-    if (call.w.kernel == 3 && known(std::integral_constant<int, 3>{})) return;
-    if (call.w.kernel == 2 && known(std::integral_constant<int, 2>{})) return;
-  }
-  planes<T, BACKWARD, -1, -1, true, false>(call, begin, end);
 }

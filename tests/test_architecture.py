@@ -15,7 +15,7 @@ ROOMS = [
     "version", "kernels", "window", "tree", "sharing", "reference", "operator", "stochastic", "adaptive", "functional",
     "parameters", "layers", "names",
 ]  # fmt: skip
-UPSTAIRS = ["lab", "cli"]
+UPSTAIRS = ["nets", "lab", "cli"]  # a room imports the library, itself and rooms to its left
 
 
 def imports(path):
@@ -51,16 +51,26 @@ def test_the_arrows_of_the_library(room):
     assert outside <= {"torch", *sys.stdlib_module_names}
 
 
+@pytest.mark.parametrize("room", UPSTAIRS)
+def test_the_arrows_upstairs(room):
+    files = sorted((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
+    for path in files:
+        inside, outside = imports(path)
+        assert inside.isdisjoint(UPSTAIRS[UPSTAIRS.index(room) + 1 :]), path
+        assert room != "nets" or outside <= {"torch", *sys.stdlib_module_names}, path
+
+
 def test_the_front_door_names_only_the_library():
     inside, outside = imports(SOURCE / "__init__.py")
     assert inside <= {*ROOMS, "functional"}
     assert outside == set()
 
 
-def test_importing_the_library_loads_neither_the_lab_nor_its_packages():
+def test_importing_the_library_loads_nothing_from_upstairs():
     packages = {"typer", "rich", "pydantic", "matplotlib", "sklearn"}
+    rooms = tuple(f"learnpool.{room}" for room in UPSTAIRS)
     code = f"""import sys, learnpool
-print([m for m in sys.modules if m.split('.')[0] in {packages} or m.startswith(('learnpool.lab', 'learnpool.cli'))])"""
+print([m for m in sys.modules if m.split('.')[0] in {packages} or m.startswith({rooms})])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -31,6 +31,10 @@ CASES = {
     "kernel of text": (lambda: MixedPool2d("3"), TypeError, "MixedPool2d: kernel_size must be an int or a tuple of 2 ints, got '3'"),
     "return_indices": (lambda: GatedPool2d(3, return_indices=True), ValueError, r"GatedPool2d: return_indices must be False \(a learned pool has no indices: .*\)"),
     "return_indices by place": (lambda: StochasticPool2d(3, 2, 0, 1, True), ValueError, "StochasticPool2d: return_indices must be False"),
+    "ceil_mode": (lambda: GatedPool2d(3, 2, 0, 1, False, "no"), TypeError, "GatedPool2d: ceil_mode must be True or False, got 'no'"),
+    "grid of None": (lambda: GatedPool2d(3, share="region", grid=(None, 4)), TypeError, "GatedPool2d: grid must be given in all 2 directions or in none"),
+    "sparse": (lambda: GatedPool2d(3)(X.to_sparse()), TypeError, "GatedPool2d: input must be a strided tensor, got sparse_coo"),
+    "too many leaves": (lambda: LF.tree_pool2d(X, torch.randn(4095, 1, 1), torch.randn(4096, 1, 1), 1), ValueError, "tree_pool2d: levels must be at most 12"),
     # dtypes of the input
     "integers": (lambda: GatedPool2d(3)(X.long()), TypeError, f"GatedPool2d: input {MANY} int64"),
     "complex": (lambda: LF.mixed_pool2d(X + 1j, torch.tensor(0.5), 3), TypeError, f"mixed_pool2d: input {MANY} complex64"),

@@ -12,6 +12,8 @@ import typer
 
 from learnpool import __version__, cli, kernels
 from learnpool.lab import demo
+from learnpool.lab.bench import net, pools
+from learnpool.lab.bench.plan import Plan
 
 
 @pytest.fixture
@@ -67,7 +69,14 @@ def test_version(learnpool):
 def test_no_command_shows_the_commands(learnpool):
     status, text, error = learnpool()
     assert (status, error) == (0, "")
-    for command in ("demo", "figure", "info"):
+    for command in ("demo", "bench", "figure", "info"):
+        assert f" {command} " in text
+
+
+def test_bench_alone_shows_its_commands(learnpool):
+    status, text, error = learnpool("bench")
+    assert (status, error) == (0, "")
+    for command in ("pools", "net"):
         assert f" {command} " in text
 
 
@@ -101,6 +110,32 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("demo --out file", 1, "Not a directory: file"),
         ("demo --out file/runs", 1, "Not a directory: file/runs"),
         ("train", 2, "'train'"),
+        ("bench pool", 2, "'pool'"),
+        ("bench pools --shapes 64x128", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '64x128'"),
+        ("bench pools --shapes 8x8x8x8,8xCx8x8", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '8xCx"),
+        ("bench pools --shapes 8x0x8x8", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '8x0x8x8'"),
+        ("bench pools --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
+        ("bench pools --layout channels_last --shapes 8x8x8", 2, "channels_last needs 2d or 3d shapes, got '8x8x8'"),
+        ("bench pools --dtype int8", 2, "--dtype: wanted one of float32, float64, bfloat16, float16, got 'int8'"),
+        ("bench pools --window 3,2", 2, "--window: wanted kernel,stride,padding or kernel,stride,padding,dilation"),
+        ("bench pools --window 3,two,1", 2, "--window: wanted kernel,stride,padding or"),
+        ("bench pools --window 3,0,1", 2, "--window: stride must be at least 1, got 0×0"),
+        ("bench pools --window 3,2,2", 2, "--window: padding must be at most half of kernel_size 3×3, got 2×2"),
+        ("bench pools --window 9,1,0 --shapes 8x8x8x8", 2, "--window: '9,1,0' does not fit into the shape 8×8×8×8"),
+        ("bench pools --pools gated,tree2+gated", 2, "--pools: wanted single pools, got 'tree2+gated'"),
+        ("bench pools --pools gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
+        ("bench pools --pools avg --window 3,2,1,2", 2, "--pools: avg has no dilation"),
+        ("bench pools --share all", 2, "unknown share 'all'"),
+        ("bench pools --rounds 0", 2, "'--rounds'"),
+        ("bench pools --threads 0", 2, "'--threads'"),
+        ("bench pools --out file --shapes 1x1x4x4", 1, "Not a directory: file"),
+        ("bench net --pairs 1", 2, "'--pairs'"),
+        ("bench net --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
+        ("bench net --data imagenet", 2, "unknown data 'imagenet'; known: mnist, cifar10, cifar100, svhn"),
+        ("bench net --data mnist --pool gated:net", 2, "tie: layers must have equal windows, got 3×3 and 2×2"),
+        ("bench net --width 0", 2, "width must be a number above 0, got 0.0"),
+        ("bench net --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
+        ("bench net --out file", 1, "Not a directory: file"),
     ],
 )
 def test_a_mistake_is_one_line(words, status, part, learnpool, monkeypatch, tmp_path):
@@ -119,6 +154,32 @@ def test_options_reach_the_demo(learnpool, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "demo", lambda *given: calls.append(given))
     assert learnpool("demo", "--out", str(tmp_path), "--seeds", "4", "--jobs", "1", "--epochs", "2")[0] == 0
     assert calls == [(tmp_path, 4, 1, 2)]
+
+
+def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(pools, "bench", lambda *given: calls.append(given))
+    monkeypatch.setattr(net, "bench", lambda *given: calls.append(given))
+    words = "--shapes 2x3x8x8 --window 3,2,0 --ceil --pools gated --share channel --layout channels_last"
+    words += f" --dtype bfloat16 --rounds 2 --threads 3 --compile --out {tmp_path}"
+    assert learnpool("bench", "pools", *words.split())[0] == 0
+    words = (
+        f"--pool gated --pairs 4 --data svhn --batch 2 --width 0.1 --layout channels_last --threads 3 --out {tmp_path}"
+    )
+    assert learnpool("bench", "net", *words.split())[0] == 0
+    plan = Plan(
+        shapes=((2, 3, 8, 8),),
+        window=(3, 2, 0, 1),
+        ceil_mode=True,
+        pools=("gated:channel",),
+        layout="channels_last",
+        dtype="bfloat16",
+        threads=3,
+        rounds=2,
+        compiled=True,
+    )
+    race = net.Race(pool="gated", data="svhn", batch=2, width=0.1, layout="channels_last", pairs=4, threads=3)
+    assert calls == [(plan, tmp_path), (race, tmp_path)]
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,19 @@ def test_half_input_with_float32_parameters():
     x = torch.randn(2, 3, 8, 8, dtype=torch.bfloat16)
     assert LF.mixed_pool2d(x, 0.3, 2).dtype == torch.bfloat16
     assert LF.gated_pool2d(x, torch.randn(2, 2), 2).dtype == torch.bfloat16
+
+
+def test_every_window_argument_reaches_the_operator():
+    x = distinct(2, 3, 11, 9)
+    window = (3, 2, 1, 2, True, True)
+    weight, mix, none = (
+        torch.randn(4, 3, 3, dtype=torch.float64),
+        torch.rand(1, dtype=torch.float64),
+        torch.empty(0, 1, 1, 1, dtype=torch.float64),
+    )
+    rows = weight.reshape(4, 1, 1, 1, 3, 3)
+    shape = W(*window).of()
+    assert_close(LF.pool2d(x, ODD, weight, mix, *window), call(x, rows, mix.reshape(1, 1, 1, 1), ODD, shape))
+    assert_close(LF.gated_pool2d(x, weight[0], *window), call(x, rows[:1], none, GATED, shape))
+    assert_close(LF.mixed_pool2d(x, mix[0], *window), call(x, rows[:0], mix.reshape(1, 1, 1, 1), MIXED, shape))
+    assert_close(LF.tree_pool2d(x, weight[:1], weight[1:3], *window), call(x, rows[:3], none, complete(2), shape))

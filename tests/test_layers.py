@@ -79,6 +79,10 @@ def test_arguments_are_attributes_and_may_be_set():
     }.items():  # fmt: skip
         assert getattr(layer, name) == value
     assert GatedPool2d(3).stride == 3
+    with pytest.raises(ValueError, match="padding must be at most half"):
+        layer.padding = 2
+    assert (layer.padding, layer.window.padding) == (1, (1, 1))  # a refused value changes nothing
+    assert (MixedPool2d(3, a=0.3, learn=False).a, MixedPool2d(3, a=0.3, learn=False).learn) == (0.3, False)
     layer.stride = (1, 3)
     assert layer(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 3)
 
@@ -222,6 +226,17 @@ def test_the_borders_of_a_are_reachable_and_never_dead(outward):
     assert any(inside)
 
 
+@pytest.mark.parametrize(("border", "inward"), [(1.0, 1.0), (0.0, -1.0)])
+def test_exactly_at_a_border_only_the_outward_gradient_is_dropped(border, inward):
+    """Descent moves against the gradient: at 1 a positive one leads inside, at 0 a negative one."""
+    layer = MixedPool2d(2, a=border)
+    x = torch.tensor([[0.0, 0], [0, 4.0]]).reshape(1, 1, 2, 2)  # max 4, mean 1
+    for sign, expected in ((inward, inward * 3), (-inward, 0.0)):
+        layer.zero_grad()
+        (sign * layer(x)).sum().backward()
+        assert layer.mix.grad.item() == expected
+
+
 def test_forward_does_not_touch_the_parameter():
     layer = MixedPool2d(2)
     with torch.no_grad():
@@ -282,6 +297,26 @@ def test_a_lazy_layer_in_double_on_a_bad_input():
     assert layer.weight.dtype == torch.float64
 
 
+def test_a_lazy_layer_keeps_what_was_loaded_before_its_first_input():
+    layer = Pool2d(ODD, 3, 2, share="channel")
+    weight = torch.randn(4, 3, 1, 1, 3, 3)
+    layer.load_state_dict({"weight": weight}, strict=False)
+    layer(torch.randn(1, 3, 9, 9))
+    assert torch.equal(layer.weight, weight)
+    assert_close(layer.mix, torch.full((1, 3, 1, 1), 0.8))
+
+
+def test_a_lazy_layer_refuses_what_is_not_for_it():
+    both = GatedPool2d(3, 2, share="region_channel", channels=3, grid=3).state_dict()
+    for options in ({"share": "channel"}, {"share": "region"}, {"share": "region_channel", "channels": 5}):
+        with pytest.raises(RuntimeError, match="GatedPool2d: weight of shape .* is not for share="):
+            GatedPool2d(3, 2, **options).load_state_dict(both)
+    lazy = GatedPool2d(3, 2, share="region_channel", grid=6)
+    with pytest.warns(UserWarning, match="saved for grid 3×3, resampled to 6×6"):
+        lazy.load_state_dict(both)
+    assert lazy.weight.shape == (1, 3, 6, 6, 3, 3)
+
+
 # Another grid
 
 
@@ -299,6 +334,13 @@ def test_another_grid_resamples_in_that_forward(dims, mode):
     y.sum().backward()
     assert layer.weight.grad.shape == before.shape
     assert torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_resampled_in_float32(dtype):
+    weight = torch.randn(1, 1, 3, 3, 2, 2).to(dtype)
+    expected = learnpool.sharing.resample(weight.float(), (7, 5)).to(dtype)
+    assert torch.equal(learnpool.sharing.resample(weight, (7, 5)), expected)
 
 
 def test_an_equal_grid_is_used_as_it_is():
@@ -364,7 +406,7 @@ def test_unequal_layers_are_not_tied():
             'tie: wanted share="layer" or "net", got',
         ),
         ([GatedPool2d(3), GatedPool2d(3).double()], ValueError, "tie: layers must be of one dtype and device, got"),
-        ([GatedPool2d(3), nn.MaxPool2d(3)], TypeError, "tie: wanted learned pools, got MaxPool2d"),
+        ([GatedPool2d(3), nn.MaxPool2d(3)], TypeError, "tie: wanted learned pools over windows, got MaxPool2d"),
         ([], ValueError, "tie: wanted at least one layer, got none"),
     ):
         before = [list(layer.parameters()) for layer in layers]
@@ -386,6 +428,18 @@ def test_parameter_groups_separate_the_pools():
     optimizer = torch.optim.SGD(parameter_groups(net, lr=0.01), lr=0.1, weight_decay=5e-4)
     assert [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [(0.1, 5e-4), (0.01, 0.0)]
     assert set(parameter_groups(net, weight_decay=None)[1]) == {"params"}
+
+
+def test_data_parallel_replicates_a_layer_with_sizes_and_refuses_one_without():
+    assert isinstance(GatedPool2d(3)._replicate_for_data_parallel(), GatedPool2d)
+    with pytest.raises(RuntimeError, match="uninitialized parameters"):
+        GatedPool2d(3, share="channel")._replicate_for_data_parallel()
+
+
+def test_symbolic_trace():
+    layer = GatedPool2d(3, 2, 1)
+    x = torch.randn(2, 3, 9, 9)
+    assert torch.equal(torch.fx.symbolic_trace(layer)(x), layer(x))
 
 
 def test_device_and_dtype():

@@ -75,6 +75,9 @@ def test_share_is_for_parts_without_a_suffix():
         ("mixed:rows", "unknown share 'rows' at column 7; known: layer, region, channel, region_channel, net"),
         ("mixed:", "unknown share 'the end' at column 7"),
         ("max:channel", "'max' has no parameters to share at column 5"),
+        ("half:channel", "'half' has no parameters to share at column 6"),
+        ("Max:channel", "'Max' has no parameters to share at column 5"),
+        ("Mix(Max, Avg, learn=False, True)", "unexpected 'True' at column 28"),
         ("max+avg+gated", r"unexpected '\+' at column 8; wanted the end"),
         ("gated!", "unexpected '!' at column 6; wanted ':', '[+]' or the end"),
         ("+gated", r"unexpected '\+' at column 1"),
@@ -83,7 +86,7 @@ def test_share_is_for_parts_without_a_suffix():
         ("Gate(Max)", r"unexpected '\)' at column 9; wanted ','"),
         ("Gate(Max, Avg, Avg)", r"unexpected ',' at column 14; wanted '\)'"),
         ("Gate(Max, gated)", "unexpected 'gated' at column 11; wanted Max, Avg, Filter"),
-        ("Mix(Max, Avg, a=2)", r"Mix: a must lie in \[0, 1\], got 2.0 at column 1"),
+        ("Mix(Max, Avg, a=2)", r"a=2 at column 17; a lies in \[0, 1\]"),
         ("Mix(Max, Avg, b=2)", "unexpected 'b' at column 15; Mix has the options a and learn"),
         ("Mix(Max, Avg, a=0.5, a=0.5)", "unexpected 'a' at column 22"),
         ("Mix(Max, Avg, learn=maybe)", "unexpected 'maybe' at column 21"),
@@ -114,6 +117,9 @@ def test_layers_by_name():
     assert isinstance(layer, Pool2d)
     assert (layer.tree, layer.share, layer.count_include_pad, layer.padding) == (GATED, "channel", True, 1)
     assert layer(x).shape == (1, 3, 5, 5)
+    assert (
+        make_pool("gated", 3, dilation=2, ceil_mode=True).window == Pool2d(GATED, 3, dilation=2, ceil_mode=True).window
+    )
     with pytest.raises(ValueError, match="dims must be 1, 2 or 3, got 4"):
         make_pool("gated", 2, dims=4)
     for name in ("max", "avg", "stochastic", "gated"):

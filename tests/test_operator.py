@@ -1,5 +1,10 @@
+import itertools
+import warnings
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 from torch.testing import assert_close
@@ -19,6 +24,7 @@ from cases import (
     parameters,
 )
 from learnpool import reference
+from learnpool.functional import run
 from learnpool.tree import complete
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -251,3 +257,85 @@ def test_compiles_without_a_graph_break(dynamic):
         ours = torch.autograd.grad(compiled(x).sum(), [x, *net.parameters()])
         assert_close(ours, torch.autograd.grad(net(x).sum(), [x, *net.parameters()]))
         torch.compiler.reset() if not dynamic else None
+
+
+@settings(max_examples=600, deadline=None, database=None)
+@given(st.data())
+def test_fake_kernels_know_every_window(data):
+    """Shape and strides of output and gradient, fake against real, both operators."""
+    k, s, p, d, n = [], [], [], [], []
+    for _ in range(2):
+        k.append(data.draw(st.integers(1, 4)))
+        s.append(data.draw(st.integers(1, 5)))
+        p.append(data.draw(st.integers(0, k[-1] // 2)))
+        d.append(data.draw(st.integers(1, 2)))
+        n.append(data.draw(st.integers(d[-1] * (k[-1] - 1) + 1, 12)))
+    window = W(tuple(k), tuple(s), tuple(p), tuple(d), data.draw(st.booleans())).of()
+    layout = data.draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
+    x = torch.randn(2, 3, *n).to(memory_format=layout)
+    weight, mix = parameters(GATED, window, "layer", 3, n, torch.float32)
+    fakes = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in (x, weight, mix)]
+    y, fake = call(x, weight, mix, GATED, window), call(*fakes, GATED, window)
+    expected = torch.nn.functional.max_pool2d(x, k, s, p, d, window.ceil_mode)
+    assert fake.shape == y.shape == expected.shape
+    assert fake.stride() == y.stride()
+    rest = (GATED.program, *numbers(window), [True, True, True])
+    real = torch.ops.learnpool.pool_backward(y, x, weight, mix, *rest)
+    thought = torch.ops.learnpool.pool_backward(fake, *fakes, *rest)
+    assert [(t.shape, t.stride()) for t in real] == [(t.shape, t.stride()) for t in thought]
+    draw = numbers(window)[:5]
+    real = torch.ops.learnpool.stochastic_pool(x, None, *draw)
+    thought = torch.ops.learnpool.stochastic_pool(fakes[0], None, *draw)
+    assert (real.shape, real.stride()) == (thought.shape, thought.stride())
+    assert torch.ops.learnpool.stochastic_pool_backward(real, x, None, *draw).stride() == x.stride()
+    assert torch.ops.learnpool.stochastic_pool_backward(thought, fakes[0], None, *draw).stride() == x.stride()
+
+
+def test_autograd_asks_only_for_what_is_needed():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        masks = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if "pool_backward" in str(func):
+                self.masks.append(list(args[-1]))
+            return func(*args, **(kwargs or {}))
+
+    window = W(3, 2, 1).of()
+    for needs in itertools.product([False, True], repeat=3):
+        if any(needs):
+            inputs = [torch.randn(2, 3, 9, 9), *parameters(ODD, window, "layer", 3, (9, 9), torch.float32)]
+            inputs = [t.requires_grad_(need) for t, need in zip(inputs, needs, strict=True)]
+            Watch.masks = []
+            y = call(*inputs, ODD, window)
+            with Watch():
+                y.sum().backward()
+            assert Watch.masks == [list(needs)]
+
+
+@pytest.mark.parametrize("tree", THIN, ids=str)
+def test_forward_mode_and_function_transforms_are_right(tree):
+    """A registered backward formula alone would give tangents of zero, silently."""
+    import torch.autograd.forward_ad as fwd
+
+    window = W(3, 2, 1).of()
+    x, tangent = distinct(1, 2, 7, 7), torch.randn(1, 2, 7, 7, dtype=torch.float64)
+    weight, mix = parameters(tree, window, "layer", 2, (7, 7))
+
+    def pool(x):
+        return run("test", x, weight, mix, tree.program, window)
+
+    leaf = x.clone().requires_grad_()
+    jacobian = torch.autograd.functional.jacobian(pool, leaf).flatten(0, 3).flatten(1)
+    expected = (jacobian @ tangent.flatten()).reshape(1, 2, 4, 4)
+    assert_close(torch.func.jvp(pool, (x,), (tangent,))[1], expected)
+    with fwd.dual_level():
+        assert_close(fwd.unpack_dual(pool(fwd.make_dual(x, tangent))).tangent, expected)
+    (dx,) = torch.autograd.grad(pool(leaf).square().sum(), leaf)
+    assert_close(torch.func.grad(lambda x: pool(x).square().sum())(x), dx)
+    assert_close(torch.func.jacrev(pool)(x).flatten(0, 3).flatten(1), jacobian)
+    many = distinct(3, 1, 2, 7, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_close(torch.func.vmap(pool)(many), torch.stack([pool(x) for x in many]))

@@ -1,3 +1,4 @@
+import itertools
 import subprocess
 import sys
 
@@ -6,8 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from cases import GATED, MIXED, SHARES, TREES, WINDOWS, W, distinct, leaves, parameters
-from learnpool import reference
+from cases import GATED, MIXED, SHARES, TREES, WINDOWS, W, call, distinct, leaves, numbers, parameters
+from learnpool import Avg, Filter, Gate, Max, Mix, reference
 from learnpool.tree import complete
 
 
@@ -64,6 +65,95 @@ def test_a_tree_of_any_depth_is_its_definition(levels):
             for j in range(2):
                 region = x[0, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
                 assert_close(y[0, c, i, j], f(region, 0, 2 ** (levels - 1) - 1))
+
+
+def one_region(node, cells, count, weight, mix, rows):
+    """The definition, by recursion: ``cells`` maps taps that exist to their values, ``rows`` numbers the parameters."""
+    name = type(node).__name__
+    if name == "Max":
+        return max(cells.values())
+    if name == "Avg":
+        return sum(cells.values()) / count
+    if name == "Filter":
+        return sum(weight[(rows[id(node)], *tap)] * v for tap, v in cells.items())
+    if name == "Gate":
+        s = torch.sigmoid(sum(weight[(rows[id(node)], *tap)] * v for tap, v in cells.items()))
+    else:
+        s = mix[rows[id(node)]] if node.learn else node.a
+    left, right = (one_region(child, cells, count, weight, mix, rows) for child in (node.left, node.right))
+    return s * left + (1 - s) * right
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(
+    ("window", "size"),
+    [
+        (W(3, 2, 1, 2, True), (11,)),
+        (W((3, 2), (2, 1), (1, 0), (1, 2), True, True), (6, 5)),
+        (W((2, 3), (1, 2), (1, 1), (2, 1), False, False), (5, 6)),
+        (W((2, 3, 2), (2, 1, 3), (1, 0, 1), (1, 1, 2), True, True), (4, 4, 5)),
+    ],
+    ids=str,
+)
+def test_every_region_by_its_definition(window, size, share):
+    """Loops over single regions and taps: nothing of the reference is used but its answer."""
+    dims, channels = len(size), 2
+    tree = Gate(Mix(Max(), Filter(), a=0.3), Mix(Gate(Avg(), Filter()), Mix(Max(), Avg(), a=0.2, learn=False)))
+    queue, rows, counts = [tree], {}, {"weight": 0, "mix": 0}
+    for node in queue:
+        queue.extend(getattr(node, side) for side in ("left", "right") if hasattr(node, side))
+        kind = {"Gate": "weight", "Filter": "weight", "Mix": "mix"}.get(type(node).__name__)
+        if kind and getattr(node, "learn", True):
+            rows[id(node)], counts[kind] = counts[kind], counts[kind] + 1
+    w = window.of(dims)
+    x = distinct(1, channels, *size)
+    weight, mix = parameters(tree, w, share, channels, size)
+    y = reference.forward(x, weight, mix, tree.program, w)
+    assert_close(call(x, weight, mix, tree, w), y)
+    for c, place in itertools.product(range(channels), itertools.product(*map(range, y.shape[2:]))):
+        cells, count = {}, 0
+        for tap in itertools.product(*map(range, w.kernel)):
+            at = [o * s + k * d - p for o, s, k, d, p in zip(place, w.stride, tap, w.dilation, w.padding, strict=True)]
+            inside = all(0 <= i < n for i, n in zip(at, size, strict=True))
+            if inside:
+                cells[tap] = x[(0, c, *at)]
+            padded = all(i < n + p for i, n, p in zip(at, size, w.padding, strict=True))
+            count += padded if w.count_include_pad else inside
+        where = [c if "channel" in share else 0, *(place if "region" in share else (0,) * dims)]
+        masks, mixes = (p[(slice(None), *where)] for p in (weight, mix))
+        assert_close(y[(0, c, *place)], one_region(tree, cells, count, masks, mixes, rows))
+
+
+def test_a_side_that_is_not_read_gets_nothing_even_of_infinity():
+    """Where a = 1, an infinite gradient must not come back as 0 · inf on the side of the average."""
+    x = distinct(1, 1, 2, 2)
+    none = x.new_empty((0, 1, 1, 1, 2, 2))
+    for a, expected in ((1.0, [0, 1]), (0.0, [0.25])):
+        grad = torch.full((1, 1, 1, 1), torch.inf, dtype=torch.float64)
+        mix = x.new_full((1, 1, 1, 1), a)
+        dx, _, _ = reference.backward(grad, x, none, mix, MIXED.program, W(2).of(), (True, False, False))
+        assert not dx.isnan().any()
+        assert sorted(set((dx.isinf().double() * (1 if a else 0.25)).flatten().tolist())) == expected
+
+
+def test_parameter_gradients_of_halves_are_summed_in_float32():
+    """4,096 regions give 1 each; in bfloat16 such a sum stops at 256."""
+    x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)
+    weight, mix = torch.ones(1, 1, 1, 1, 1, 1, dtype=torch.bfloat16), torch.empty(0, 1, 1, 1, dtype=torch.bfloat16)
+    _, dw, _ = reference.backward(torch.ones_like(x), x, weight, mix, complete(1).program, W(1).of())
+    assert dw.item() == 4096
+    backward = (torch.ones_like(x), x, weight, mix, complete(1).program, *numbers(W(1).of()), [False, True, False])
+    assert torch.ops.learnpool.pool_backward(*backward)[1].item() == 4096
+
+
+def test_zeros_keep_their_sign():
+    x = torch.full((1, 1, 2, 2), -0.0)
+    none = torch.empty(0, 1, 1, 1, 2, 2)
+    for pool in (
+        reference.forward(x, none, torch.ones(1, 1, 1, 1), MIXED.program, W(2).of()),
+        call(x, none, torch.ones(1, 1, 1, 1), MIXED, W(2).of()),
+    ):
+        assert torch.equal(1 / pool, 1 / F.max_pool2d(x, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

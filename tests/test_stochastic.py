@@ -125,6 +125,12 @@ def test_nan_and_infinity_give_nan():
         assert stochastic_pool2d(x, 2, training=training).isnan().flatten().tolist() == [True, True, False]
 
 
+def test_minus_infinity_is_never_picked():
+    x = torch.tensor([[1.0, 2.0], [3.0, -torch.inf]]).reshape(1, 1, 2, 2)
+    assert stochastic_pool2d(x, 2, training=False).item() == pytest.approx(14 / 6)
+    assert stochastic_pool2d(x.expand(500, 1, 2, 2), 2).min() >= 1
+
+
 def test_checkpointing_recomputes_the_same_picks():
     from torch.utils.checkpoint import checkpoint
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import reference
-from .operator import FLOATS, check_parameter
+from .operator import check_parameter, check_tensor
 from .tree import AVG, FIXED, MAX, Plan, Tree, decode
 
 
@@ -66,14 +66,7 @@ def sizes(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
 
 def size_of(name: str, x: Any, output_size: Any, dims: int) -> tuple[int, ...]:
     """The output size for input ``x``."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: input must be a tensor, got {type(x).__name__}")
-    if x.dtype not in FLOATS:
-        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {x.dtype}")
-    if x.dim() not in (dims + 1, dims + 2):
-        raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
-    if any(n == 0 for n in x.shape[-dims - 1 :]):
-        raise ValueError(f"{name}: only the batch may be empty, got shape {list(x.shape)}")
+    check_tensor(name, x, dims)
     return tuple(x.shape[axis - dims] if n is None else n for axis, n in enumerate(sizes(name, output_size, dims)))
 
 

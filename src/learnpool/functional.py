@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
-from . import adaptive, operator, reference, stochastic  # noqa: F401  (registers its operator)
+from . import adaptive, operator, reference, stochastic
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 from .window import Size, Window, by
 
@@ -33,6 +33,9 @@ def run(
     words: tuple[str, str] = ("weight", "mix"),
 ) -> Tensor:
     """Call the operator; when it refuses, say why in the words of the caller ``name``."""
+    if operator.transformed():
+        operator.check(name, x, weight, mix, program, window, words)
+        return reference.forward(x, weight, mix, program, window)
     try:
         return torch.ops.learnpool.pool(  # type: ignore[no-any-return]
             x,
@@ -54,7 +57,7 @@ def run(
 
 def none(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
     """No rows of a parameter, for a tree that needs none."""
-    if not isinstance(x, Tensor):
+    if not hasattr(x, "new_empty"):
         return torch.empty(0)  # the operator will refuse x
     return x.new_empty((0, *(1,) * (dims + 1), *taps))
 
@@ -63,6 +66,8 @@ def run_stochastic(name: str, x: Tensor, window: Window, training: bool) -> Tens
     """Draw (in training) and call the operator."""
     shape = operator.check_input(name, x, window)
     sample = torch.rand(shape, dtype=reference.accumulator(x.dtype), device=x.device) if training else None
+    if operator.transformed():
+        return stochastic.forward(x, sample, window)
     return torch.ops.learnpool.stochastic_pool(  # type: ignore[no-any-return]
         x, sample, window.kernel, window.stride, window.padding, window.dilation, window.ceil_mode
     )
@@ -190,7 +195,7 @@ def _tree_pool(
             raise ValueError(f"{name}: gates and leaves must broadcast, got {came}") from None
         v = torch.cat([w.expand(-1, *extent), v.expand(-1, *extent)])
     m = _rows(name, "mix", None, x, dims, ())
-    return run(name, x, v, m, complete(levels).program, window, ("leaves", "mix"))
+    return run(name, x, v, m, complete(levels, name).program, window, ("leaves", "mix"))
 
 
 def _stochastic_pool(

@@ -43,15 +43,16 @@ class _Windowed(nn.Module):
         self.dilation = dilation
         self.return_indices = return_indices
         self.ceil_mode = ceil_mode
-        self._measure()
+        self.window = self._measure({})
 
-    def _measure(self) -> None:
-        self.window = Window.of(type(self).__name__, self.dims, *(getattr(self, key) for key in _WINDOW))
+    def _measure(self, change: dict[str, Any]) -> Window:
+        values = (change.get(key, getattr(self, key)) for key in _WINDOW)
+        return Window.of(type(self).__name__, self.dims, *values)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
         if name in _WINDOW and "window" in self.__dict__:
-            self._measure()
+            self.__dict__["window"] = self._measure({name: value})
+        super().__setattr__(name, value)
 
     def _window_repr(self) -> str:
         return ", ".join(f"{key}={getattr(self, key)!r}" for key in _WINDOW[:-1])
@@ -157,6 +158,7 @@ class _MixedPool(_Pool):
     ) -> None:
         tree = Mix(Max(), Avg(), a, learn)
         super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
+        self.a, self.learn = tree.a, tree.learn
 
     def _tree_repr(self) -> str:
         return ""

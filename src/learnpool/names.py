@@ -23,7 +23,7 @@ from torch import nn
 
 from . import layers
 from .sharing import SHARES
-from .tree import LIMIT, Avg, Filter, Gate, Max, Mix, Tree, complete
+from .tree import LIMIT, Avg, Filter, Gate, Max, Mix, Tree, complete, decode
 
 FIXED_NAMES = ("max", "avg", "stochastic")
 TREES: dict[str, Tree] = {
@@ -198,8 +198,8 @@ def _part(reader: _Reader, share: str | None) -> Part:
         suffix, at = reader.token, reader.at
         if suffix not in SHARES:
             reader.fail(f"unknown share {suffix!r}", f"known: {', '.join(SHARES)}")
-        if isinstance(pool, str):
-            reader.fail(f"{pool!r} has no parameters to share", "remove the suffix")
+        if isinstance(pool, str) or not any(decode(pool.program)[1:3]):
+            reader.fail(f"{word!r} has no parameters to share", "remove the suffix")
         if share is not None and share != suffix:
             reader.fail(f"share {suffix!r} differs from share={share!r}", "give one of them")
         reader.next()
@@ -232,10 +232,9 @@ def _tree(reader: _Reader) -> Tree:
             options = _options(reader) if name == "Mix" else {}
             reader.want(")")
             open_nodes.pop()
-            try:
-                done = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
-            except (TypeError, ValueError) as error:
-                reader.fail(str(error), f"{name} takes two trees" + (", a and learn" if name == "Mix" else ""), place)
+            if sum(child.size for child in children) >= LIMIT:
+                reader.fail("the tree is too large", f"at most {LIMIT} nodes", place)
+            done = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
         else:
             return done
 
@@ -245,7 +244,7 @@ def _options(reader: _Reader) -> dict[str, Any]:
     options: dict[str, Any] = {}
     names = ["a", "learn"]
     while reader.take(","):
-        key = names[len(options)] if len(options) < 2 else ""
+        key = next((name for name in names[len(options) :] if name not in options), "")
         if reader.kind == "word" and reader.token not in ("True", "False"):
             key = reader.token
             if key not in names or key in options:
@@ -254,6 +253,8 @@ def _options(reader: _Reader) -> dict[str, Any]:
             reader.want("=")
         if key == "a" and reader.kind == "number":
             options[key] = float(reader.token)
+            if not 0 <= options[key] <= 1:
+                reader.fail(f"a={reader.token}", "a lies in [0, 1]")
         elif key == "learn" and reader.token in ("True", "False"):
             options[key] = reader.token == "True"
         else:

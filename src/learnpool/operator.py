@@ -57,18 +57,11 @@ def check(
 
 def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
     """The shape of the output of any pool over ``window``."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: input must be a tensor, got {type(x).__name__}")
     window.check(name)
     dims = window.dims
     if dims not in (1, 2, 3):
         raise ValueError(f"{name}: kernel must have 1, 2 or 3 numbers, got {dims}")
-    if x.dtype not in FLOATS:
-        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {_word(x.dtype)}")
-    if x.dim() not in (dims + 1, dims + 2):
-        raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
-    if any(n == 0 for n in x.shape[-dims - 1 :]):
-        raise ValueError(f"{name}: only the batch may be empty, got shape {list(x.shape)}")
+    check_tensor(name, x, dims)
     output = window.output_size(x.shape[-dims:])
     if any(n < 1 for n in output):
         raise ValueError(
@@ -76,6 +69,32 @@ def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
             f"does not fit into input {by(x.shape[-dims:])}"
         )
     return (*x.shape[:-dims], *output)
+
+
+def check_tensor(name: str, x: Any, dims: int) -> None:
+    """``x`` is ``[N, C, *dims]`` or ``[C, *dims]``, of a float dtype, empty at most in N."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: input must be a tensor, got {type(x).__name__}")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name}: input must be a strided tensor, got {str(x.layout).removeprefix('torch.')}")
+    if x.dtype not in FLOATS:
+        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {_word(x.dtype)}")
+    if x.dim() not in (dims + 1, dims + 2):
+        raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
+    if any(n == 0 for n in x.shape[-dims - 1 :]):
+        raise ValueError(f"{name}: only the batch may be empty, got shape {list(x.shape)}")
+
+
+def transformed() -> bool:
+    """Whether forward-mode AD or a torch.func transform is at work, which a registered backward formula does not serve.
+
+    Under either the reference's plain operations are differentiated instead: slower, never silently wrong.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    transform = torch._C._functorch.peek_interpreter_stack()
+    differentiates = transform is not None and transform.key() != torch._C._functorch.TransformType.Vmap
+    return differentiates or torch.autograd.forward_ad._current_level >= 0
 
 
 def check_parameter(

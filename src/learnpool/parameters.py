@@ -78,10 +78,12 @@ class Learned(LazyModuleMixin, nn.Module):
 
     def reset_parameters(self) -> None:
         """Start again: masks and filters N(0, std), or neutral (masks 0, filters near 1/N); each ``a`` from its Mix."""
-        if self.has_uninitialized_params():
-            return
+        self._start(self.weight, self.mix)
+
+    def _start(self, *chosen: Parameter | None) -> None:
+        """Give start values to the parameters among ``chosen`` that have a size."""
         with torch.no_grad():
-            if self.weight is not None:
+            if any(p is self.weight for p in chosen) and self.weight is not None and not is_lazy(self.weight):
                 if self.start == "paper":
                     self.weight.normal_(0, self.std)
                 else:
@@ -93,7 +95,7 @@ class Learned(LazyModuleMixin, nn.Module):
                             self.weight[node.parameter] += 1 / n
                         elif node.code == GATE:
                             self.weight[node.parameter] = 0
-            if self.mix is not None:
+            if any(p is self.mix for p in chosen) and self.mix is not None and not is_lazy(self.mix):
                 for row, a in enumerate(self.tree.starts):
                     self.mix[row] = a
 
@@ -112,7 +114,7 @@ class Learned(LazyModuleMixin, nn.Module):
         for parameter, rows, rest in ((self.weight, plan.weights, taps), (self.mix, plan.mixes, ())):
             if extent is not None and isinstance(parameter, UninitializedParameter):
                 parameter.materialize((rows, *extent, *rest))
-        self.reset_parameters()
+                self._start(parameter)
 
     def _settle(self) -> None:
         """No longer lazy: forget the hooks that wait for a first input."""
@@ -128,18 +130,22 @@ class Learned(LazyModuleMixin, nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load; a parameter saved for another output grid is resampled into this layer's own, with a warning."""
         waiting = self.has_uninitialized_params()
-        if sharing.by_region(self.share):
-            for name, own in self._parameters.items():
-                saved = state_dict.get(prefix + name)
-                if own is None or is_lazy(own) or saved is None or is_lazy(saved) or saved.dim() != own.dim():
-                    continue
-                here, there = sharing.grid_of(own, self.dims), sharing.grid_of(saved, self.dims)
-                if here != there:
-                    warnings.warn(
-                        f"{type(self).__name__}: {prefix}{name} saved for grid {by(there)}, resampled to {by(here)}",
-                        stacklevel=2,
-                    )
-                    state_dict[prefix + name] = sharing.resample(saved, here)
+        for name, own in self._parameters.items():
+            key, saved = prefix + name, state_dict.get(prefix + name)
+            if own is None or saved is None or is_lazy(saved) or saved.dim() < 2 + self.dims:
+                continue
+            here, there = self.grid, sharing.grid_of(saved, self.dims)
+            if sharing.by_region(self.share) and here is not None and here != there:
+                warnings.warn(
+                    f"{type(self).__name__}: {key} saved for grid {by(there)}, resampled to {by(here)}", stacklevel=2
+                )
+                state_dict[key] = saved = sharing.resample(saved, here)
+            if is_lazy(own) and not self._fits(saved):
+                problem = (
+                    f'{key} of shape {list(saved.shape)} is not for share="{self.share}", channels={self.channels}'
+                )
+                args[-1].append(f"{type(self).__name__}: {problem}")
+                del state_dict[key]
         super()._load_from_state_dict(state_dict, prefix, *args)
         if waiting and not self.has_uninitialized_params():
             shape = next(p.shape for p in self._parameters.values() if p is not None)
@@ -147,6 +153,12 @@ class Learned(LazyModuleMixin, nn.Module):
                 self.channels = shape[1]
             if sharing.by_region(self.share):
                 self.grid = tuple(shape[2 : 2 + self.dims])
+
+    def _fits(self, saved: Tensor) -> bool:
+        """Whether a saved parameter varies where this layer's would, as far as its sizes are known."""
+        channels = (self.channels, saved.shape[1])[self.channels is None] if sharing.by_channel(self.share) else 1
+        grid = sharing.grid_of(saved, self.dims) if sharing.by_region(self.share) else (1,) * self.dims
+        return tuple(saved.shape[1 : 2 + self.dims]) == (channels, *grid)
 
 
 class Clamp(torch.autograd.Function):
@@ -174,16 +186,20 @@ def tie(layers: Iterable[nn.Module]) -> None:
     """Make layers of equal tree and window share one set of parameters, the first one's: the paper's "per net".
 
     The tie is one Parameter in several modules: state_dict, deepcopy, optimizers and ``.to()`` of the network keep it.
+    What replaces Parameters instead of filling them (``load_state_dict(..., assign=True)``, ``to_empty``) does not: tie
+    again.
 
     >>> pools = [GatedPool2d(3, 2), GatedPool2d(3, 2)]
     >>> tie(pools)
     >>> pools[0].weight is pools[1].weight
     True
     """
+    if isinstance(layers, nn.Module):
+        raise TypeError(f"tie: wanted a list of layers, got one {type(layers).__name__}")
     tied = list(layers)
     for layer in tied:
         if not isinstance(layer, Learned) or not hasattr(layer, "kernel_size"):
-            raise TypeError(f"tie: wanted learned pools, got {type(layer).__name__}")
+            raise TypeError(f"tie: wanted learned pools over windows, got {type(layer).__name__}")
         if layer.share not in ("layer", "net"):
             raise ValueError(f'tie: wanted share="layer" or "net", got {layer.share!r} in {layer}')
     if not tied:
@@ -249,4 +265,6 @@ def _grid(name: str, grid: Any, dims: int) -> tuple[int, ...] | None:
     values = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,) * dims
     if len(values) != dims:
         raise ValueError(f"{name}: grid must be one int or {dims}, got {grid!r}")
+    if None in values:
+        raise TypeError(f"{name}: grid must be given in all {dims} directions or in none, got {grid!r}")
     return tuple(n for value in values if (n := _positive(name, "grid", value)) is not None)

@@ -172,8 +172,12 @@ def evaluate(plan: Plan, region: Responses, mix: Tensor) -> tuple[list[Tensor], 
 
 def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """``p left + (1 − p) right``; a proportion of exactly 1 or 0 does not read the other side, be it inf or NaN."""
-    smooth = p * left + (1 - p) * right
-    return torch.where((p == 1) & ~right.isfinite(), left, torch.where((p == 0) & ~left.isfinite(), right, smooth))
+    smooth = (
+        p * left + (1 - p) * right
+    )  # which has the right derivative in p; it gives way where its value would differ
+    only_left = (p == 1) & (~right.isfinite() | (left == 0))  # a zero keeps its sign
+    only_right = (p == 0) & (~left.isfinite() | (right == 0))
+    return torch.where(only_left, left, torch.where(only_right, right, smooth))
 
 
 def unblend(delta: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:

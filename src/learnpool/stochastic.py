@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operator import LIBRARY, check_gradient, check_input, vjp
+from .operator import LIBRARY, check_gradient, check_input, vjp, window_of
 from .reference import accumulator
 from .window import Window, empty
 
@@ -66,7 +66,7 @@ def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Ten
         cell = x[tap.cells].to(kind)
         w = torch.where(flat[tap.regions], 1, cell.clamp(min=0))
         if sample is None:
-            value[tap.regions] += w / total[tap.regions] * cell
+            value[tap.regions] += torch.where(w == 0, 0, w / total[tap.regions] * cell)  # beside −inf too
         else:  # the last cell with w > 0 that begins at or before the threshold
             picked = (w > 0) & (passed[tap.regions] <= sample[tap.regions] * total[tap.regions])
             value[tap.regions] = torch.where(picked, cell, value[tap.regions])
@@ -90,7 +90,7 @@ def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple
 
 def _of(numbers: Sequence[Any]) -> Window:
     kernel, stride, padding, dilation, ceil_mode = numbers
-    return Window(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode)
+    return window_of(kernel, stride, padding, dilation, ceil_mode, False)
 
 
 def _pool(x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:

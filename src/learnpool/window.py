@@ -47,6 +47,9 @@ class Window:
         count_include_pad: bool = False,
     ) -> Window:
         """The window a user wrote down, with ``nn.MaxPool2d``'s legal values; ``name`` is who asks."""
+        for what, value in (("ceil_mode", ceil_mode), ("count_include_pad", count_include_pad)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name}: {what} must be True or False, got {value!r}")
         kernel = _spread(name, "kernel_size", kernel_size, dims)
         no_stride = stride is None or (not isinstance(stride, int) and _length(stride) == 0)
         window = cls(
@@ -54,8 +57,8 @@ class Window:
             kernel if no_stride else _spread(name, "stride", stride, dims),
             _spread(name, "padding", padding, dims),
             _spread(name, "dilation", dilation, dims),
-            bool(ceil_mode),
-            bool(count_include_pad),
+            ceil_mode,
+            count_include_pad,
         )
         window.check(name)
         return window

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ class Status(NamedTuple):
 
 
 def _load_cpu() -> Status:
-    found = sorted(Path(__file__).parent.glob("cpu_library*.so"))
+    # LEARNPOOL_CPU_LIBRARY names another build of the same source, such as one with sanitizers.
+    other = os.environ.get("LEARNPOOL_CPU_LIBRARY")
+    found = [Path(other)] if other else sorted(Path(__file__).parent.glob("cpu_library*.so"))
     if not found:
         return Status(False, "not built: no C++ compiler was found when learnpool was installed")
     try:

@@ -10,20 +10,14 @@ a difference to it was learned, and no run depends on a lucky draw of nine numbe
 
 from __future__ import annotations
 
-import errno
-import json
 import multiprocessing
-import os
-import platform
 import signal
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -39,7 +33,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import __version__, functional, kernels, make_pool, parameter_groups
+from .. import functional, kernels, make_pool, parameter_groups
+from . import machine
 from .figure import STYLE
 from .summary import Result, conclude, picture, summarize, table
 
@@ -152,12 +147,8 @@ def train_all(runs: Sequence[Run], jobs: int, advance: Callable[[], None]) -> li
     behind, however this ends.
     """
     if jobs == 1:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with machine.threads(1):
             return [train(run, advance) for run in runs]
-        finally:
-            torch.set_num_threads(threads)
     context = multiprocessing.get_context("spawn")
     todo = list(reversed(runs))
     results: list[Result] = []
@@ -215,41 +206,14 @@ def interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def environment(jobs: int) -> dict[str, Any]:
-    """What the numbers were made with."""
-    cpu = platform.processor() or platform.machine()
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "versions": {
-            "learnpool": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "scikit-learn": sklearn.__version__,
-            "matplotlib": mpl.__version__,
-        },
-        "hardware": {"cpu": cpu, "cores": cores(), "processes": jobs, "threads_per_process": 1},
-    }
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def demo(out: Path, seeds: int, jobs: int | None = None, epochs: int | None = None) -> None:
     """Train every pool with every seed; print a table and a conclusion, write ``demo.png`` and ``results.json``."""
     console = Console()
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
-    out.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=out).close()  # better to hear of a full or read-only disk now than after the training
+    machine.prepare(out)
     # Slow pools first, so that no process ends late; seeds outside, so that a busy minute hits all pools.
     epochs = epochs or EPOCHS
     runs = [Run(pool, seed, epochs) for seed in range(seeds) for pool in reversed(POOLS)]
-    jobs = min(jobs or cores(), len(runs))
+    jobs = min(jobs or machine.cores(), len(runs))
     columns = TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     began = time.perf_counter()
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -271,7 +235,10 @@ def demo(out: Path, seeds: int, jobs: int | None = None, epochs: int | None = No
     with mpl.rc_context(STYLE):
         picture(results, lines, shown).savefig(out / "demo.png", dpi=150)
     settings = {"epochs": epochs, "batch": BATCH, "lr": RATE, "pool_lr": POOL_RATE, "decay": DECAY, "start": START}
-    record = environment(jobs) | {
+    facts = machine.facts()
+    facts["versions"] |= {"scikit-learn": sklearn.__version__, "matplotlib": mpl.__version__}
+    facts["hardware"] |= {"processes": jobs, "threads_per_process": 1}
+    record = facts | {
         "seeds": list(range(seeds)),
         "images": {"train": len(labels), "test": len(test_labels)},
         "settings": settings,
@@ -280,7 +247,5 @@ def demo(out: Path, seeds: int, jobs: int | None = None, epochs: int | None = No
         "pools": [asdict(line) for line in lines],
         "runs": [asdict(result) for result in results],
     }
-    part = out / "results.json.part"
-    part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(out / "results.json")  # all or nothing
+    machine.write(out / "results.json", record)
     console.out(f"Trained in {wall:.0f} s. Written: {out / 'demo.png'}, {out / 'results.json'}", highlight=False)

@@ -1,0 +1,1 @@
+"""How fast the pools are: alone (``pools``) and in a network (``net``)."""

@@ -1,0 +1,127 @@
+"""What is timed on one shape: PyTorch's pools, ours, a gated pool composed by hand, and plain copies of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ... import make_pool
+from ...window import Window, by
+from .plan import DTYPES, Plan
+
+MODES = BOTH, FORWARD = ("forward + backward", "forward")
+COPIES = ("copy", "clone")
+HAND = "gated by hand"
+COMPILED = "gated by hand, compiled"
+
+Call = Callable[[], object]
+
+
+class ByHand(nn.Module):
+    """The gated pool one writes without a kernel: max, average, depthwise convolution and sigmoid."""
+
+    def __init__(self, window: Window, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.window = window
+        where: Any = {"dims": window.dims, "ceil_mode": window.ceil_mode}
+        self.max = make_pool("max", window.kernel, window.stride, window.padding, **where)
+        self.avg = make_pool("avg", window.kernel, window.stride, window.padding, **where)
+        self.mask = nn.Parameter(torch.empty(window.kernel, dtype=dtype).normal_(0, 0.5))
+        self.convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[window.dims - 1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        window, channels = self.window, x.shape[1]
+        largest, mean = self.max(x), self.avg(x)
+        if window.ceil_mode:  # a convolution has no such mode: pad what the last windows hang over
+            axes = zip(mean.shape[2:], x.shape[2:], window.kernel, window.stride, window.padding, strict=True)
+            over = [max(0, (out - 1) * s + k - n - 2 * p) for out, n, k, s, p in axes]
+            x = F.pad(x, [side for extra in reversed(over) for side in (0, extra)])
+        mask = self.mask.expand(channels, 1, *window.kernel)
+        s: Tensor = torch.sigmoid(self.convolve(x, mask, None, window.stride, window.padding, groups=channels))
+        blend: Tensor = s * largest + (1 - s) * mean
+        return blend
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Something to call in each mode; ``kept``: bytes it holds for backward beside x and parameters, over x's bytes."""
+
+    name: str
+    calls: dict[str, Call]
+    kept: float | None = None
+
+
+def contestants(plan: Plan, shape: tuple[int, ...]) -> list[Contestant]:
+    """Everything that takes turns on one shape; each was called before, so that no timing pays for setting up."""
+    window, dtype, dims = plan.window_of(shape), DTYPES[plan.dtype], len(shape) - 2
+    kernel, stride, padding, dilation = plan.window
+    try:
+        x = torch.randn(shape, dtype=dtype)
+    except (RuntimeError, OverflowError):
+        raise OSError(f"not enough memory for the shape {by(shape)}") from None
+    if plan.layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
+    options: Any = {"dims": dims, "dilation": dilation, "ceil_mode": plan.ceil_mode, "dtype": dtype}
+    options |= {"channels": shape[1], "grid": window.output_size(shape[2:])}
+    plain = ("max", "avg") if dilation == 1 else ("max",)  # PyTorch's average has no dilation
+    layers: dict[str, nn.Module] = {
+        name: make_pool(name, kernel, stride, padding, **options) for name in dict.fromkeys((*plain, *plan.pools))
+    }
+    if dilation == 1:
+        layers[HAND] = ByHand(window, dtype)
+        if plan.compiled:
+            torch.compiler.reset()  # past a handful of shapes it would fall back to eager without a word
+            layers[COMPILED] = torch.compile(ByHand(window, dtype), dynamic=False)  # type: ignore[assignment]
+    found = []
+    for name, layer in layers.items():
+        try:
+            found.append(enter(name, layer, x.detach().requires_grad_()))
+        except NotImplementedError:  # PyTorch's average in 3d has no halves
+            if name not in ("avg", HAND, COMPILED):
+                raise
+    target = torch.empty_like(x)
+    for name, once in zip(COPIES, (lambda: target.copy_(x), x.clone), strict=True):
+        found.append(Contestant(name, {BOTH: twice(once), FORWARD: once}))
+    return found
+
+
+def enter(name: str, layer: nn.Module, x: Tensor) -> Contestant:
+    """A layer on ``x``, called once in each mode."""
+    kept: dict[int, int] = {}
+
+    def pack(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    def both() -> object:
+        return torch.autograd.grad(layer(x), inputs, grad)
+
+    def forward() -> object:
+        with torch.no_grad():
+            return layer(x)
+
+    inputs = [x, *layer.parameters()]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+            y = layer(x)
+        grad = torch.randn_like(y)
+        both()
+        forward()
+    except RuntimeError as error:
+        if name != COMPILED or isinstance(error, NotImplementedError):
+            raise
+        raise OSError(f"torch.compile fails here: {str(error).strip().splitlines()[0]}") from None
+    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    extra = sum(size for place, size in kept.items() if place not in own)
+    return Contestant(name, {BOTH: both, FORWARD: forward}, extra / (x.numel() * x.element_size()))
+
+
+def twice(call: Call) -> Call:
+    """A pool reads x in forward and again in backward, so its limit there is two copies."""
+    return lambda: (call(), call())

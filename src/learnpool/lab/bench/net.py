@@ -1,0 +1,159 @@
+"""Time a training step of the paper's network with learned pools against the same network with max pools.
+
+The two take turns, and who goes first alternates; what counts is the median over pairs of the ratio within a pair, so
+that a machine that becomes faster or slower on the way does not matter. A few more steps under PyTorch's profiler say
+how much of a step the pools are.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ...nets.dsn import TABLES, dsn
+from .. import machine
+from .contestants import Call
+from .plan import LAYOUTS
+from .pools import clock
+
+BASE = "max"
+WARM, PROFILED = 2, 3  # steps
+STEP = "training step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """Everything that decides what is measured; ValueError says what is wrong with it."""
+
+    pool: str = "tree3+gated"
+    data: str = "cifar10"
+    batch: int = 64
+    width: float = 1.0
+    layout: str = "nchw"
+    pairs: int = 15
+    threads: int
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {self.layout!r}")
+        dsn(self.data, self.pool, width=self.width)  # a trial: it knows what it cannot be made of
+
+    def step(self, pool: str) -> Call:
+        """Forward, loss, backward and SGD on a batch of noise; equal first weights and equal batches for all pools."""
+        torch.manual_seed(0)
+        table = TABLES[self.data]
+        net = dsn(self.data, pool, width=self.width)
+        x, target = torch.randn(self.batch, table.channels, table.size, table.size), torch.arange(self.batch)
+        if self.layout == "channels_last":
+            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            x = x.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), target % table.classes).backward()
+            optimizer.step()
+
+        return step
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds of each step, pair by pair, and what the profiler says of the pools."""
+
+    pool: str
+    seconds: list[float]
+    pools_seconds: float
+    pools_share: float
+
+
+def run(race: Race, advance: Callable[[], None]) -> tuple[Outcome, Outcome]:
+    """Race, then profile; ``advance`` is called after every pair."""
+    steps = [race.step(pool) for pool in (BASE, race.pool)]
+    for step in steps:
+        clock(step, WARM)
+    seconds: list[list[float]] = [[], []]
+    for pair in range(race.pairs):
+        for k in (0, 1) if pair % 2 == 0 else (1, 0):
+            seconds[k].append(clock(steps[k]))
+        advance()
+    found = [profiled(step) for step in steps]
+    first, second = (
+        Outcome(pool, times, *parts) for pool, times, parts in zip((BASE, race.pool), seconds, found, strict=True)
+    )
+    return first, second
+
+
+def profiled(step: Call) -> tuple[float, float]:
+    """Seconds of the pools in a step, forward and backward, and their share of it; medians of a few steps."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it reports each start and stop on stderr
+    inside, share = [], []
+    for _ in range(PROFILED):
+        with profile(activities=[ProfilerActivity.CPU]) as seen, record_function(STEP):
+            step()
+        events = seen.events() or []
+        whole = next(event.cpu_time_total for event in events if event.name == STEP)
+        pools = sum(event.cpu_time_total for event in events if of_pool(event.name) and outermost(event))
+        inside.append(pools / 1e6)
+        share.append(pools / whole)
+    return statistics.median(inside), statistics.median(share)
+
+
+def of_pool(name: str) -> bool:
+    """``aten::max_pool2d``, ``learnpool::pool`` and the autograd nodes that call their backward."""
+    return "pool" in name.lower()
+
+
+def outermost(event: object) -> bool:
+    """Whether no pool contains this one."""
+    while (event := getattr(event, "cpu_parent", None)) is not None:
+        if of_pool(event.name):
+            return False
+    return True
+
+
+def ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles of ``second / first``, pair by pair."""
+    low, median, high = statistics.quantiles([s / f for f, s in zip(first, second, strict=True)], method="inclusive")
+    return {"median": median, "low": low, "high": high}
+
+
+def bench(race: Race, out: Path) -> None:
+    """Race, print a table and a sentence, write ``net.json``."""
+    console = Console()
+    machine.prepare(out)
+    facts = machine.facts()  # before our own work is a part of the load
+    columns = TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
+    with machine.threads(race.threads), Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bar = progress.add_task("", total=race.pairs)
+        outcomes = run(race, lambda: progress.advance(bar))
+    between = ratio(*(outcome.seconds for outcome in outcomes))
+    drawn = Table()
+    drawn.add_column("pools")
+    for head in ("step, ms\nmedian", "\nbest", "pools, ms\nprofiler", "\nshare"):
+        drawn.add_column(head, justify="right")
+    for o in outcomes:
+        times = f"{1e3 * statistics.median(o.seconds):.1f}", f"{1e3 * min(o.seconds):.1f}"
+        drawn.add_row(o.pool, *times, f"{1e3 * o.pools_seconds:.1f}", f"{o.pools_share:.1%}")
+    console.print(drawn)
+    console.print(
+        f"A training step with {race.pool} takes {between['median']:.3f} × the time of one with {BASE}: the median of "
+        f"{race.pairs} pairs, half of them between {between['low']:.3f} and {between['high']:.3f}.",
+        highlight=False,
+    )
+    said = f"dsn for {race.data}, width {race.width:g}, batch {race.batch}, {race.layout}, threads: {race.threads}"
+    console.print(f"{said}\n{machine.told(facts)}", highlight=False, style="dim")
+    record = facts | {"settings": asdict(race), "ratio": between, "outcomes": [asdict(o) for o in outcomes]}
+    machine.write(out / "net.json", record)
+    machine.warn(console, facts)
+    console.out(f"Written: {out / 'net.json'}", highlight=False)

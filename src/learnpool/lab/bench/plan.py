@@ -1,0 +1,110 @@
+"""What ``learnpool bench pools`` is asked to measure, read from its options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from ... import parse
+from ...window import Window, by
+
+LAYOUTS = ("nchw", "channels_last")
+DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides what is measured."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    window: tuple[int, ...]  # kernel, stride, padding, dilation
+    ceil_mode: bool
+    pools: tuple[str, ...]
+    layout: str
+    dtype: str
+    threads: int
+    rounds: int
+    compiled: bool
+
+    def window_of(self, shape: Sequence[int]) -> Window:
+        kernel, stride, padding, dilation = self.window
+        return Window.of("--window", len(shape) - 2, kernel, stride, padding, dilation, self.ceil_mode)
+
+    def __str__(self) -> str:
+        kernel, stride, padding, dilation = self.window
+        said = f"window {kernel}, stride {stride}, padding {padding}" + f", dilation {dilation}" * (dilation > 1)
+        return f"{said}{', ceil mode' * self.ceil_mode}; {self.layout}, {self.dtype}, threads: {self.threads}"
+
+
+def plan(
+    shapes: str,
+    window: str,
+    pools: str,
+    layout: str,
+    dtype: str,
+    share: str | None = None,
+    *,
+    threads: int | None = None,
+    rounds: int,
+    ceil_mode: bool = False,
+    compiled: bool = False,
+) -> Plan:
+    """What the options of the command line ask for; ValueError names the option that is wrong."""
+    sizes = tuple(numbers(text, "x") for text in shapes.split(","))
+    for text, size in zip(shapes.split(","), sizes, strict=True):
+        if not 3 <= len(size) <= 5 or min(size) < 1:
+            raise ValueError(f"--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got {text.strip()!r}")
+        if layout == "channels_last" and len(size) == 3:
+            raise ValueError(f"--layout: channels_last needs 2d or 3d shapes, got {text.strip()!r}")
+    geometry = numbers(window, ",")
+    if not 3 <= len(geometry) <= 4:
+        raise ValueError(f"--window: wanted kernel,stride,padding or kernel,stride,padding,dilation, got {window!r}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {layout!r}")
+    if dtype not in DTYPES:
+        raise ValueError(f"--dtype: wanted one of {', '.join(DTYPES)}, got {dtype!r}")
+    names = []
+    for text in apart(pools):
+        name = parse(text, share)
+        if len(name.parts) > 1:
+            raise ValueError(f"--pools: wanted single pools, got {text!r}")
+        if name.part().pool == "avg" and geometry[3:] > (1,):
+            raise ValueError("--pools: avg has no dilation")
+        names.append(str(name).replace("()", ""))
+    made = Plan(
+        shapes=tuple(dict.fromkeys(sizes)),
+        window=(*geometry, 1)[:4],
+        ceil_mode=ceil_mode,
+        pools=tuple(dict.fromkeys(names)),
+        layout=layout,
+        dtype=dtype,
+        threads=threads or torch.get_num_threads(),
+        rounds=rounds,
+        compiled=compiled,
+    )
+    for size in sizes:
+        if min(made.window_of(size).output_size(size[2:])) < 1:
+            raise ValueError(f"--window: {window!r} does not fit into the shape {by(size)}")
+    return made
+
+
+def numbers(text: str, separator: str) -> tuple[int, ...]:
+    """``64x128x32x32`` as ints; nothing at all if something in it is none."""
+    with suppress(ValueError):
+        return tuple(int(part) for part in text.split(separator))
+    return ()
+
+
+def apart(text: str) -> list[str]:
+    """Split at commas, but not at those within a tree's brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]

@@ -1,0 +1,93 @@
+"""What a result was made on, and how it is written down."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from .. import __version__, kernels
+
+
+def facts() -> dict[str, Any]:
+    """Date, versions, hardware and kernel; ``load`` is the mean number of busy processes in the last minute."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {
+            "learnpool": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "hardware": {
+            "cpu": processor(),
+            "cores": cores(),
+            "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        },
+        "kernel": {"live": kernels.CPU.live, "detail": kernels.CPU.detail},
+    }
+
+
+def told(facts: dict[str, Any]) -> str:
+    """The facts in one line."""
+    hardware, kernel = facts["hardware"], facts["kernel"]
+    return (
+        f"{hardware['cpu']}, {hardware['cores']} cores, load {hardware['load']} at the start; "
+        f"{'compiled kernel' if kernel['live'] else 'reference'} ({kernel['detail']}); "
+        f"torch {facts['versions']['torch']}; {facts['date'][:10]}"
+    )
+
+
+def warn(console: Console, facts: dict[str, Any]) -> None:
+    """Say so if others kept the machine busy: threads that wait for a core make any timing meaningless."""
+    load, available = facts["hardware"]["load"], facts["hardware"]["cores"]
+    if load is not None and load > available / 2:
+        console.print(f"The machine was busy before the start (load {load} on {available} cores): measure again.")
+
+
+def processor() -> str:
+    """The processor's own name, where the system tells."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let torch use ``number`` threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def prepare(out: Path) -> None:
+    """Make a directory that can be written to: a full or read-only disk is better heard of before the work."""
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
+    out.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=out).close()
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write JSON, all or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,86 @@
+"""The benchmark of a network: pairs are pairs, a pool is counted once, and the step is one of training."""
+
+import json
+
+import pytest
+import torch
+
+from learnpool import make_pool
+from learnpool.lab.bench import net
+
+RACE = {"pool": "tree3+gated", "batch": 2, "width": 0.05, "pairs": 4, "threads": 1}
+
+
+def test_pairs_alternate_and_keep_their_times(monkeypatch):
+    called = []
+
+    def clock(step, calls=1):
+        called.append((step, calls))
+        return float(len(called))
+
+    monkeypatch.setattr(net, "clock", clock)
+    monkeypatch.setattr(net, "profiled", lambda step: (0.5, 0.25))
+    steps = []
+    first, second = net.run(net.Race(**RACE), lambda: steps.append(1))
+    (base, warm), (learned, _) = called[:2]
+    assert warm == net.WARM
+    assert [step for step, _ in called[2:]] == [base, learned, learned, base] * 2
+    assert (first.pool, first.seconds) == ("max", [3, 6, 7, 10])
+    assert (second.pool, second.seconds, second.pools_share) == ("tree3+gated", [4, 5, 8, 9], 0.25)
+    assert len(steps) == 4
+
+
+def test_ratio_is_that_of_pairs():
+    # 2, 0.5, 3, 1 and 1.5: in order 0.5, 1, 1.5, 2, 3.
+    found = net.ratio([1, 2, 1, 4, 2], [2, 1, 3, 4, 3])
+    assert found == {"median": 1.5, "low": 1.0, "high": 2.0}
+
+
+@pytest.mark.parametrize("pool", ["max", "avg", "gated", "mixed", "stochastic"])
+def test_profiler_counts_every_pool_once(pool):
+    layer = make_pool(pool, 3, 2, 1)
+    x = torch.randn(4, 8, 64, 64, requires_grad=True)
+    grad = torch.randn(4, 8, 32, 32)
+
+    def step():
+        torch.autograd.grad(layer(x), [x, *layer.parameters()], grad)
+
+    step()
+    seconds, share = net.profiled(step)
+    assert 0.1 < share <= 1  # counted twice it would be above 1
+    assert seconds > 0
+    assert net.profiled(lambda: torch.relu(x).sum().backward()) == (0, 0)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "channels_last"])
+def test_net_end_to_end(layout, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    net.bench(net.Race(**RACE | {"layout": layout, "data": "cifar100"}), tmp_path)
+    record = json.loads((tmp_path / "net.json").read_text(encoding="utf-8"))
+    assert [path.name for path in tmp_path.iterdir()] == ["net.json"]
+    assert [o["pool"] for o in record["outcomes"]] == ["max", "tree3+gated"]
+    first, second = (o["seconds"] for o in record["outcomes"])
+    assert len(first) == len(second) == 4
+    assert record["ratio"] == net.ratio(first, second)
+    assert all(0 < o["pools_share"] < 1 and o["pools_seconds"] > 0 for o in record["outcomes"])
+    assert record["settings"] == RACE | {"layout": layout, "data": "cifar100"}
+    text = capsys.readouterr().out
+    assert f"takes {record['ratio']['median']:.3f} × the time of one with max: the median of 4 pairs" in text
+    assert f"dsn for cifar100, width 0.05, batch 2, {layout}, threads: 1" in text
+
+
+def test_a_step_trains_equal_networks(monkeypatch):
+    built, dsn = [], net.dsn
+    race = net.Race(**RACE)
+
+    def kept(*given, **options):
+        built.append(dsn(*given, **options))
+        return built[-1]
+
+    monkeypatch.setattr(net, "dsn", kept)
+    steps = [race.step(pool) for pool in ("max", "gated")]
+    assert torch.equal(built[0].conv1.weight, built[1].conv1.weight)
+    before = [p.detach().clone() for p in built[1].parameters()]
+    for step in steps:
+        step()
+    assert not any(torch.equal(p, was) for p, was in zip(built[1].parameters(), before, strict=True))

@@ -136,6 +136,18 @@ def test_a_side_that_is_not_read_gets_nothing_even_of_infinity():
         assert sorted(set((dx.isinf().double() * (1 if a else 0.25)).flatten().tolist())) == expected
 
 
+def test_a_saturated_gate_passes_no_gradient_beside_infinity():
+    """σ (1 − σ) is 0 there, and max − mean infinite: their product must be 0, not NaN."""
+    x = distinct(1, 1, 2, 2).abs() + 1
+    x[0, 0, 0, 0] = torch.inf
+    mask, none = torch.full((1, 1, 1, 1, 2, 2), -1e4, dtype=torch.float64), x.new_empty((0, 1, 1, 1))
+    grad = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    dx, _, _ = reference.backward(grad, x, mask, none, GATED.program, W(2).of(), (True, False, False))
+    assert torch.equal(dx, torch.full_like(x, 0.25))
+    backward = (grad, x, mask, none, GATED.program, *numbers(W(2).of()), [True, False, False])
+    assert torch.equal(torch.ops.learnpool.pool_backward(*backward)[0], dx)
+
+
 def test_parameter_gradients_of_halves_are_summed_in_float32():
     """4,096 regions give 1 each; in bfloat16 such a sum stops at 256."""
     x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)

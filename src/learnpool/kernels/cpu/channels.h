@@ -171,14 +171,24 @@ void images(const Call& call, int64_t begin, int64_t end) {
       if (gradient != nullptr) {
         if constexpr (direct) {
           dx = gradient;
-          for (int64_t i = 0; i < call.cells(); ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
         } else {
           dx = room - c0;
           dx_stride = call.channel_step;
-          std::memset(room, 0, sizeof(A) * call.cells() * call.channel_step);
         }
       }
+      // Cells become zero just before they first receive something, while they are on their way into the cache anyway.
+      int64_t clean = 0;
+      auto clean_to = [&](int64_t end) {
+        if (dx == nullptr || end <= clean) return;
+        if (c1 - c0 == dx_stride) {
+          std::memset(dx + clean * dx_stride + c0, 0, sizeof(A) * (end - clean) * dx_stride);
+        } else {
+          for (int64_t i = clean; i < end; ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
+        }
+        clean = end;
+      };
       for (int64_t row = 0, place = 0; row < call.d.out * call.h.out; ++row) {
+        if (BACKWARD && places.rows[row].begin != places.rows[row].end) clean_to(places.rows[row].end[-1].cell + call.w.in);
         for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
           int64_t many = 0;
           for (const TapCell* line = places.rows[row].begin; line != places.rows[row].end; ++line) {
@@ -203,16 +213,19 @@ void images(const Call& call, int64_t begin, int64_t end) {
               shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
             }
             if (c + lanes <= c1) {
-              output<T, P, BACKWARD, PER_LANE, true>(call, here, many, x + c, to, dx_stride, grad, y, lanes, cells,
-                                                               shared, sums, mix_sums, region);
+              output<T, P, BACKWARD, PER_LANE, true>(call, here, many, x + c, to, dx_stride, grad, y, lanes, cells, shared,
+                                                     sums, mix_sums, region);
             } else {
-              output<T, P, BACKWARD, PER_LANE, false>(call, here, many, x + c, to, dx_stride, grad, y, c1 - c,
-                                                                cells, shared, sums, mix_sums, region);
+              output<T, P, BACKWARD, PER_LANE, false>(call, here, many, x + c, to, dx_stride, grad, y, c1 - c, cells, shared,
+                                                      sums, mix_sums, region);
             }
           }
-          if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
+          if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) {
+            flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
+          }
         }
       }
+      if (BACKWARD) clean_to(call.cells());
       if (gradient != nullptr && !direct) {
         for (int64_t i = 0; i < call.cells(); ++i) {
           for (int64_t c = c0; c < c1; ++c) gradient[i * call.channels + c] = narrow<T>(dx[i * dx_stride + c]);

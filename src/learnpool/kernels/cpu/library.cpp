@@ -269,11 +269,12 @@ Work prepare(const Tensor& x, const Tensor& weight, const Tensor& mix, const Num
   call.x = work.x.const_data_ptr();
 
   // Cut the work by its shape alone. Per-region gradients need a map per item, so there are fewer of them.
-  const int64_t target = work.by_place && !work.by_channel ? 16 : 64;
+  const int64_t target = work.by_place && (call.channels_last || !work.by_channel) ? 16 : 64;
   auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t batch = std::max<int64_t>(call.batch, 1);
   if (call.channels_last) {
-    call.channel_step = std::min<int64_t>(call.channels, 64);
+    // Whole images where there are enough of them: cells of all channels are neighbours in memory.
+    call.channel_step = batch >= 8 ? call.channels : std::min<int64_t>(call.channels, 64);
     call.batch_step = ceil(batch, std::max<int64_t>(1, std::min(batch, ceil(target, call.channel_items()))));
   } else if (work.by_channel) {
     call.channel_step = 1;

@@ -1,6 +1,6 @@
 """Builds the CPU kernels where there is a C++ compiler; without one learnpool installs too, and the reference serves.
 
-LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error, LEARNPOOL_SANITIZE=address,undefined instruments the kernels.
+LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error.
 """
 
 import os
@@ -31,15 +31,12 @@ def extension():
                     raise
                 print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
 
-    sanitize = os.environ.get("LEARNPOOL_SANITIZE")
     flags = ["-std=c++17", "-O3", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
-    flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1", "-g"] if sanitize else []
     library = CppExtension(
         "learnpool.kernels.cpu_library",
         [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],
         depends=[str(path) for path in SOURCES.glob("*.h")],
         extra_compile_args=flags,
-        extra_link_args=[f"-fsanitize={sanitize}"] if sanitize else [],
         py_limited_api=True,
     )
     return {

@@ -65,14 +65,7 @@ def call(x, weight, mix, tree, window):
 
 
 def numbers(window):
-    return (
-        window.kernel,
-        window.stride,
-        window.padding,
-        window.dilation,
-        window.ceil_mode,
-        window.count_include_pad,
-    )
+    return window.arguments
 
 
 def leaves(*tensors):

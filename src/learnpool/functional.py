@@ -37,18 +37,7 @@ def run(
         operator.check(name, x, weight, mix, program, window, words)
         return reference.forward(x, weight, mix, program, window)
     try:
-        return torch.ops.learnpool.pool(  # type: ignore[no-any-return]
-            x,
-            weight,
-            mix,
-            program,
-            window.kernel,
-            window.stride,
-            window.padding,
-            window.dilation,
-            window.ceil_mode,
-            window.count_include_pad,
-        )
+        return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError) as error:
         refusal = error
     operator.check(name, x, weight, mix, program, window, words)
@@ -68,9 +57,7 @@ def run_stochastic(name: str, x: Tensor, window: Window, training: bool) -> Tens
     sample = torch.rand(shape, dtype=reference.accumulator(x.dtype), device=x.device) if training else None
     if operator.transformed():
         return stochastic.forward(x, sample, window)
-    return torch.ops.learnpool.stochastic_pool(  # type: ignore[no-any-return]
-        x, sample, window.kernel, window.stride, window.padding, window.dilation, window.ceil_mode
-    )
+    return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
 
 
 def _three(function: Callable[Concatenate[int, str, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:

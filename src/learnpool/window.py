@@ -82,6 +82,18 @@ class Window:
     def dims(self) -> int:
         return len(self.kernel)
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The window as the operators take it, in the order of their schema."""
+        return (
+            self.kernel,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+
     def output_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Output sizes for the spatial ``size``; free of branches, so that a traced size needs no guard."""
         return tuple(

@@ -18,7 +18,7 @@ class Status(NamedTuple):
 
 
 def _load_cpu() -> Status:
-    # LEARNPOOL_CPU_LIBRARY names another build of the same source, such as one with sanitizers.
+    # LEARNPOOL_CPU_LIBRARY names another build of the same source, to test a change without installing it.
     other = os.environ.get("LEARNPOOL_CPU_LIBRARY")
     found = [Path(other)] if other else sorted(Path(__file__).parent.glob("cpu_library*.so"))
     if not found:

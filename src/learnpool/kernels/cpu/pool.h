@@ -2,7 +2,8 @@
 //
 // Contiguous input: a vector is neighbouring outputs of a row. Each input row is copied once into scratch, split by
 // stride phase (for stride 2: even cells, odd cells) with zeros for the padding, so that every tap of every output vector
-// is one contiguous load. Gradients collect in rows of the same shape and are merged once at the end.
+// is one contiguous load. Backward keeps what reaches each region of a plane; each cell then gathers from the taps that
+// read it.
 // channels_last input: a vector is neighbouring channels of one output; every tap is a contiguous load as it is.
 //
 // Names are the reference's: respond, evaluate, and what reaches each response on the way back.

@@ -31,7 +31,7 @@ def extension():
                     raise
                 print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
 
-    flags = ["-std=c++17", "-O3", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    flags = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
     library = CppExtension(
         "learnpool.kernels.cpu_library",
         [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import torch
+from hypothesis import strategies as st
 
 from learnpool import Avg, Filter, Gate, Max, Mix
 from learnpool.tree import complete, decode
@@ -66,6 +67,19 @@ def call(x, weight, mix, tree, window):
 
 def numbers(window):
     return window.arguments
+
+
+def drawn(data, *, kernel, stride, dilation, size):
+    """A legal 2d window and an input size it fits into, by hypothesis; the arguments are upper bounds."""
+    k, s, p, d, n = [], [], [], [], []
+    for _ in range(2):
+        k.append(data.draw(st.integers(1, kernel)))
+        s.append(data.draw(st.integers(1, stride)))
+        p.append(data.draw(st.integers(0, k[-1] // 2)))
+        d.append(data.draw(st.integers(1, dilation)))
+        n.append(data.draw(st.integers(d[-1] * (k[-1] - 1) + 1, size)))
+    switches = data.draw(st.booleans()), data.draw(st.booleans())
+    return W(tuple(k), tuple(s), tuple(p), tuple(d), *switches).of(), n
 
 
 def leaves(*tensors):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from cases import GATED, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, numbers, parameters
+from cases import GATED, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, drawn, numbers, parameters
 from learnpool import kernels, reference
 from learnpool.tree import complete
 
@@ -88,14 +88,7 @@ def test_one_and_three_dimensions(tree, share):
 @settings(max_examples=400, deadline=None, database=None)
 @given(st.data())
 def test_any_window(data):
-    k, s, p, d, n = [], [], [], [], []
-    for _ in range(2):
-        k.append(data.draw(st.integers(1, 5)))
-        s.append(data.draw(st.integers(1, 4)))
-        p.append(data.draw(st.integers(0, k[-1] // 2)))
-        d.append(data.draw(st.integers(1, 3)))
-        n.append(data.draw(st.integers(d[-1] * (k[-1] - 1) + 1, 40)))
-    window = W(tuple(k), tuple(s), tuple(p), tuple(d), data.draw(st.booleans()), data.draw(st.booleans())).of()
+    window, n = drawn(data, kernel=5, stride=4, dilation=3, size=40)
     tree, share = data.draw(st.sampled_from(TREES)), data.draw(st.sampled_from(SHARES))
     x = distinct(2, 5, *n).to(memory_format=data.draw(st.sampled_from(list(LAYOUTS.values()))))
     compare(x, *parameters(tree, window, share, 5, n), tree, window)

@@ -19,6 +19,7 @@ from cases import (
     W,
     call,
     distinct,
+    drawn,
     leaves,
     numbers,
     parameters,
@@ -263,20 +264,13 @@ def test_compiles_without_a_graph_break(dynamic):
 @given(st.data())
 def test_fake_kernels_know_every_window(data):
     """Shape and strides of output and gradient, fake against real, both operators."""
-    k, s, p, d, n = [], [], [], [], []
-    for _ in range(2):
-        k.append(data.draw(st.integers(1, 4)))
-        s.append(data.draw(st.integers(1, 5)))
-        p.append(data.draw(st.integers(0, k[-1] // 2)))
-        d.append(data.draw(st.integers(1, 2)))
-        n.append(data.draw(st.integers(d[-1] * (k[-1] - 1) + 1, 12)))
-    window = W(tuple(k), tuple(s), tuple(p), tuple(d), data.draw(st.booleans())).of()
+    window, n = drawn(data, kernel=4, stride=5, dilation=2, size=12)
     layout = data.draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
     x = torch.randn(2, 3, *n).to(memory_format=layout)
     weight, mix = parameters(GATED, window, "layer", 3, n, torch.float32)
     fakes = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in (x, weight, mix)]
     y, fake = call(x, weight, mix, GATED, window), call(*fakes, GATED, window)
-    expected = torch.nn.functional.max_pool2d(x, k, s, p, d, window.ceil_mode)
+    expected = torch.nn.functional.max_pool2d(x, *window.arguments[:5])
     assert fake.shape == y.shape == expected.shape
     assert fake.stride() == y.stride()
     rest = (GATED.program, *numbers(window), [True, True, True])

@@ -78,26 +78,29 @@ class Learned(LazyModuleMixin, nn.Module):
 
     def reset_parameters(self) -> None:
         """Start again: masks and filters N(0, std), or neutral (masks 0, filters near 1/N); each ``a`` from its Mix."""
-        self._start(self.weight, self.mix)
+        for name in ("weight", "mix"):
+            self._start(name)
 
-    def _start(self, *chosen: Parameter | None) -> None:
-        """Give start values to the parameters among ``chosen`` that have a size."""
-        with torch.no_grad():
-            if any(p is self.weight for p in chosen) and self.weight is not None and not is_lazy(self.weight):
-                if self.start == "paper":
-                    self.weight.normal_(0, self.std)
-                else:
-                    # Not exactly 1/N: equal filters under an open gate would receive equal gradients for ever.
-                    n = math.prod(self.weight.shape[2 + self.dims :])
-                    self.weight.normal_(0, 0.1 / n)
-                    for node in decode(self.tree.program).nodes:
-                        if node.code == FILTER:
-                            self.weight[node.parameter] += 1 / n
-                        elif node.code == GATE:
-                            self.weight[node.parameter] = 0
-            if any(p is self.mix for p in chosen) and self.mix is not None and not is_lazy(self.mix):
-                for row, a in enumerate(self.tree.starts):
-                    self.mix[row] = a
+    @torch.no_grad()
+    def _start(self, name: str) -> None:
+        """Give one parameter its start values, if it is there and has a size."""
+        parameter = self._parameters[name]
+        if parameter is None or is_lazy(parameter):
+            return
+        if name == "mix":
+            for row, a in enumerate(self.tree.starts):
+                parameter[row] = a
+        elif self.start == "paper":
+            parameter.normal_(0, self.std)
+        else:
+            # Not exactly 1/N: equal filters under an open gate would receive equal gradients for ever.
+            n = math.prod(parameter.shape[2 + self.dims :])
+            parameter.normal_(0, 0.1 / n)
+            for node in decode(self.tree.program).nodes:
+                if node.code == FILTER:
+                    parameter[node.parameter] += 1 / n
+                elif node.code == GATE:
+                    parameter[node.parameter] = 0
 
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
@@ -111,10 +114,11 @@ class Learned(LazyModuleMixin, nn.Module):
         self.grid = tuple(output) if self.grid is None and sharing.by_region(self.share) else self.grid
         extent = sharing.extent(self.share, self.channels, self.grid, self.dims)
         plan = decode(self.tree.program)
-        for parameter, rows, rest in ((self.weight, plan.weights, taps), (self.mix, plan.mixes, ())):
+        for name, rows, rest in (("weight", plan.weights, taps), ("mix", plan.mixes, ())):
+            parameter = self._parameters[name]
             if extent is not None and isinstance(parameter, UninitializedParameter):
                 parameter.materialize((rows, *extent, *rest))
-                self._start(parameter)
+                self._start(name)
 
     def _settle(self) -> None:
         """No longer lazy: forget the hooks that wait for a first input."""

@@ -27,7 +27,6 @@ import matplotlib as mpl
 import sklearn
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
@@ -214,11 +213,9 @@ def demo(out: Path, seeds: int, jobs: int | None = None, epochs: int | None = No
     epochs = epochs or EPOCHS
     runs = [Run(pool, seed, epochs) for seed in range(seeds) for pool in reversed(POOLS)]
     jobs = min(jobs or machine.cores(), len(runs))
-    columns = TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     began = time.perf_counter()
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("", total=len(runs) * epochs)
-        results = train_all(runs, jobs, lambda: progress.advance(bar))
+    with machine.progress("training", len(runs) * epochs, console) as advance:
+        results = train_all(runs, jobs, advance)
     wall = time.perf_counter() - began
     results.sort(key=lambda r: (POOLS.index(r.pool), r.seed))
     _, labels, test_images, test_labels = digits()

@@ -1,4 +1,4 @@
-"""What a result was made on, and how it is written down."""
+"""What a result was made on, how far it is, and how it is written down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .. import __version__, kernels
 
@@ -91,3 +92,12 @@ def write(path: Path, record: dict[str, Any]) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+@contextmanager
+def progress(label: str, steps: int, console: Console) -> Iterator[Callable[[], None]]:
+    """A bar with the time gone and the time left; what it gives advances it by one step."""
+    columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("", total=steps)
+        yield lambda: bar.advance(task)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -133,10 +132,8 @@ def bench(race: Race, out: Path) -> None:
     console = Console()
     machine.prepare(out)
     facts = machine.facts()  # before our own work is a part of the load
-    columns = TextColumn("training"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
-    with machine.threads(race.threads), Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("", total=race.pairs)
-        outcomes = run(race, lambda: progress.advance(bar))
+    with machine.threads(race.threads), machine.progress("training", race.pairs, console) as advance:
+        outcomes = run(race, advance)
     between = ratio(*(outcome.seconds for outcome in outcomes))
     drawn = Table()
     drawn.add_column("pools")

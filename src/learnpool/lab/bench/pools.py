@@ -15,7 +15,6 @@ from typing import Any
 
 import matplotlib as mpl
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ...window import by
 from .. import machine
@@ -61,10 +60,9 @@ def bench(plan: Plan, out: Path) -> None:
     console = Console()
     machine.prepare(out)
     facts = machine.facts()  # before our own work is a part of the load
-    columns = TextColumn("timing"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
-    with machine.threads(plan.threads), Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("", total=len(plan.shapes) * plan.rounds)
-        timings = measure(plan, lambda: progress.advance(bar))
+    steps = len(plan.shapes) * plan.rounds
+    with machine.threads(plan.threads), machine.progress("timing", steps, console) as advance:
+        timings = measure(plan, advance)
     lines = summarize(timings)
     for mode in MODES:
         console.print(table(timings, lines, mode))

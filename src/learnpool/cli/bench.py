@@ -1,0 +1,85 @@
+"""``learnpool bench``: how fast the pools are."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from . import mistakes
+
+
+def build() -> typer.Typer:
+    """``learnpool bench pools`` and ``learnpool bench net``."""
+    app = typer.Typer(help="Measure how fast the pools are, alone or in a network.")
+    threads_help = "Threads; as torch is set if not given."
+
+    @app.callback(invoke_without_command=True)
+    def top(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    @app.command()
+    def pools(
+        out: Annotated[Path, typer.Option(help="Directory for pools.json and pools.png.")] = Path("runs/bench"),
+        shapes: Annotated[
+            str, typer.Option(help="Inputs N×C×size, with one, two or three sizes.")
+        ] = "64x128x32x32,64x192x16x16,32x64x112x112",
+        window: Annotated[str, typer.Option(help="kernel,stride,padding and, if not 1, dilation.")] = "3,2,1",
+        ceil: Annotated[bool, typer.Option("--ceil", help="Ceil mode.")] = False,
+        pools: Annotated[str, typer.Option(help="Our pools to time, by name.")] = "mixed,gated,tree2,tree3",
+        share: Annotated[str | None, typer.Option(help="layer, region, channel or region_channel.")] = None,
+        layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
+        dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+        rounds: Annotated[int, typer.Option(min=1, help="Times everything gets its turn.")] = 15,
+        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+        compiled: Annotated[
+            bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
+        ] = False,
+    ) -> None:
+        """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input."""
+        from ..lab.bench import plan
+        from ..lab.bench import pools as lab
+
+        with mistakes():
+            asked = plan.plan(
+                shapes,
+                window,
+                pools,
+                layout,
+                dtype,
+                share,
+                threads=threads,
+                rounds=rounds,
+                ceil_mode=ceil,
+                compiled=compiled,
+            )
+        lab.bench(asked, out)
+
+    @app.command()
+    def net(
+        out: Annotated[Path, typer.Option(help="Directory for net.json.")] = Path("runs/bench"),
+        pool: Annotated[str, typer.Option(help="The pools to race against max.")] = "tree3+gated",
+        pairs: Annotated[int, typer.Option(min=2, help="Steps of each network.")] = 15,
+        data: Annotated[str, typer.Option(help="mnist, cifar10, cifar100 or svhn: which network.")] = "cifar10",
+        batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
+        width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
+        layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
+        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+    ) -> None:
+        """Time a training step of the paper's network with learned pools against one with max pools."""
+        from ..lab.bench import net as lab
+
+        with mistakes():
+            race = lab.Race(
+                pool=pool,
+                data=data,
+                batch=batch,
+                width=width,
+                layout=layout,
+                pairs=pairs,
+                threads=threads or torch.get_num_threads(),
+            )
+        lab.bench(race, out)
+
+    return app

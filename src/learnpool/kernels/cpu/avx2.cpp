@@ -2,7 +2,7 @@
 #include "headers.h"
 
 #if defined(__x86_64__)
-#pragma GCC target("avx2,fma,f16c")
+#pragma GCC target("avx2,fma,f16c,prfchw")
 #define BYTES 32
 namespace learnpool {
 namespace in_avx2 {

@@ -2,7 +2,7 @@
 #include "headers.h"
 
 #if defined(__x86_64__)
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,prfchw")
 #define BYTES 64
 namespace learnpool {
 namespace in_avx512 {

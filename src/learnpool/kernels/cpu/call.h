@@ -1,6 +1,7 @@
 // What one call of the operator is, for every instruction set: geometry, the decoded program, and where everything lies.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -25,9 +26,19 @@ struct Plan {
 // One spatial axis. Tap k of output o reads cell o * stride + k * dilation - padding.
 struct Axis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
+  int64_t pitch = 1;  // of output positions in scratch and in parameters by region: at least out
 
   int64_t cell(int64_t o, int64_t k) const { return o * stride + k * dilation - padding; }
   bool inside(int64_t o, int64_t k) const { return cell(o, k) >= 0 && cell(o, k) < in; }
+  // The first tap of output o that exists, -1 if none does.
+  int64_t first(int64_t o) const {
+    const int64_t k = std::max<int64_t>(0, (dilation - 1 - cell(o, 0)) / dilation);
+    return k < kernel && inside(o, k) ? k : -1;
+  }
+  // Cells split by stride: which share a phase, and where among them a cell is, seen from the padding.
+  int64_t phases() const { return std::min(stride, in + padding); }
+  int64_t phase(int64_t cell) const { return (cell + padding) % stride; }
+  int64_t place(int64_t cell) const { return (cell + padding) / stride; }
   // What an average divides by: cells that exist, or with padding counted but never the overhang of ceil mode.
   int64_t count(int64_t o, bool include_pad) const {
     int64_t n = 0;
@@ -42,7 +53,7 @@ enum class Type { Float, Double, Half, BFloat16 };
 // a vector of neighbouring regions (or channels) is one load. Stride 0 where they are shared.
 struct Parameter {
   const void* data = nullptr;
-  int64_t row = 0, tap = 0, channel = 0, place = 0;  // strides; place runs over output positions
+  int64_t row = 0, tap = 0, channel = 0, place = 0;  // strides; place runs over spots, see Call
 };
 
 struct Call {
@@ -66,6 +77,11 @@ struct Call {
 
   int64_t taps() const { return d.kernel * h.kernel * w.kernel; }
   int64_t places() const { return d.out * h.out * w.out; }
+  // Output positions with the pitch of their axes between them, and the one of a position.
+  int64_t spots() const { return d.pitch * h.pitch * w.pitch; }
+  int64_t spot(int64_t place) const {
+    return (place / (w.out * h.out) * h.pitch + place / w.out % h.out) * w.pitch + place % w.out;
+  }
   int64_t cells() const { return d.in * h.in * w.in; }
   int64_t channel_items() const { return (channels + channel_step - 1) / channel_step; }
   int64_t batch_items() const { return (batch + batch_step - 1) / batch_step; }

@@ -28,7 +28,7 @@ using Numbers = std::vector<int64_t>;
 constexpr int64_t NODES = 4096;
 constexpr int64_t LARGE = int64_t(1) << 40;  // no number of a window may be larger, so that products of two fit
 
-// The widest instruction set this machine has; a narrower one where rows of outputs would leave half a vector empty.
+// The widest instruction set this machine has; a narrower one where outputs would leave half a vector empty.
 const Kernels& kernels(int64_t outputs) {
   static const Kernels& chosen = []() -> const Kernels& {
 #if defined(__x86_64__)
@@ -49,7 +49,7 @@ const Kernels& kernels(int64_t outputs) {
   return chosen;
 }
 
-int64_t row_of(const Call& call) { return call.channels_last ? call.channels : call.w.out; }
+int64_t row_of(const Call& call) { return call.channels_last ? call.channels : call.spots(); }
 
 Plan decode(const Numbers& program) {
   Plan plan;
@@ -164,7 +164,7 @@ Given check_parameter(const char* name, const Tensor& p, const Tensor& x, const 
 
 // Strides of a parameter for `channels` channels, as the kernel reads it.
 Parameter strides_of(const Call& call, int64_t taps, int64_t channels, bool by_channel, bool by_place) {
-  const int64_t c = by_channel ? channels : 1, places = by_place ? call.places() : 1;
+  const int64_t c = by_channel ? channels : 1, places = by_place ? call.spots() : 1;
   Parameter p;
   p.tap = c * places;
   p.row = p.tap * taps;
@@ -185,8 +185,8 @@ struct Work {
   Tensor pack(const Given& given, Parameter& strides) const {
     const int64_t channels = by_channel ? call.channels : 1, places = by_place ? call.places() : 1;
     strides = strides_of(call, given.taps, channels, by_channel, by_place);
-    // Vectors of neighbouring outputs may be read from before the first to past the last, where they meet zeros.
-    const int64_t room = 64 + call.w.in + 2 * call.w.padding + call.w.kernel * call.w.dilation;
+    // Vectors of neighbouring outputs may be read from a map before the first to one past the last, where they meet zeros.
+    const int64_t room = 64 + (by_place ? call.spots() : 0);
     Tensor packed = torch::stable::new_zeros(given.tensor, {given.rows * strides.row + 2 * room});
     A* to = static_cast<A*>(packed.mutable_data_ptr()) + room;
     const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
@@ -194,7 +194,7 @@ struct Work {
       for (int64_t tap = 0; tap < given.taps; ++tap) {
         for (int64_t c = 0; c < channels; ++c) {
           for (int64_t place = 0; place < places; ++place) {
-            to[row * strides.row + tap * strides.tap + c * strides.channel + place * strides.place] =
+            to[row * strides.row + tap * strides.tap + c * strides.channel + call.spot(place) * strides.place] =
                 from[given.at(call, row, c, place, tap)];
           }
         }
@@ -218,7 +218,7 @@ struct Work {
           for (int64_t c = c0; c < c1; ++c) {
             for (int64_t place = 0; place < places; ++place) {
               total[given.at(call, row, c, place, tap)] +=
-                  from[row * strides.row + tap * strides.tap + (c - c0) * strides.channel + place * strides.place];
+                  from[row * strides.row + tap * strides.tap + (c - c0) * strides.channel + call.spot(place) * strides.place];
             }
           }
         }
@@ -254,6 +254,15 @@ Work prepare(const Tensor& x, const Tensor& weight, const Tensor& mix, const Num
   }
   call.count_include_pad = count_include_pad;
   call.channels_last = is_channels_last(x, dims);
+  for (Axis* a : axes) {
+    a->pitch = a->out;
+    if (call.channels_last) continue;
+    // Room in every map for the last output's last tap that meets a cell, and for every cell.
+    a->pitch = std::max(a->pitch, a->place(a->in - 1) + 1);
+    for (int64_t k = 0; k < a->kernel; ++k) {
+      if (k * a->dilation % a->stride < a->phases()) a->pitch = std::max(a->pitch, a->out + k * a->dilation / a->stride);
+    }
+  }
   work.weight = check_parameter("weight", weight, x, call, dims, call.plan.weights, true);
   work.mix = check_parameter("mix", mix, x, call, dims, call.plan.mixes, false);
   work.by_channel = (call.plan.weights > 0 && work.weight.by_channel) || (call.plan.mixes > 0 && work.mix.by_channel);

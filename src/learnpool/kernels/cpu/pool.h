@@ -1,9 +1,8 @@
 // How a region becomes its responses, its value and its gradient: the reference, with a vector of regions at a time.
 //
-// Contiguous input: a vector is neighbouring outputs of a row. Each input row is copied once into scratch, split by
-// stride phase (for stride 2: even cells, odd cells) with zeros for the padding, so that every tap of every output vector
-// is one contiguous load. Backward keeps what reaches each region of a plane; each cell then gathers from the taps that
-// read it.
+// Contiguous input: a vector is neighbouring outputs of a plane. Each plane is copied once into scratch, split by stride
+// phase (for stride 2: even cells, odd cells) with zeros for the padding, so that every tap of every output vector is one
+// contiguous load. Backward keeps what reaches each region of a plane; each cell then gathers from the taps that read it.
 // channels_last input: a vector is neighbouring channels of one output; every tap is a contiguous load as it is.
 //
 // Names are the reference's: respond, evaluate, and what reaches each response on the way back.
@@ -70,6 +69,7 @@ struct Region {
   Room<P::mixes> to_mix;
   Room<P::nodes> values, proportions, reaching;
 
+  Region() = default;
   Region(const Plan& plan, Scratch& scratch) {
     if constexpr (!P::known) {
       for (V** room : {&dots, &to_dot}) *room = scratch.take<V>(plan.weights);
@@ -193,45 +193,54 @@ void flush(const Call& call, Vec<A>* sums, Vec<A>* mix_sums, A* dmasks, A* dmixe
   }
 }
 
-#include "rows.h"
+#include "planes.h"
 #include "channels.h"
+
+// The paper's pools have code of their own; everything else is general.
+template <class F>
+void with_program(const Plan& plan, F f) {
+  auto is = [&](auto program) { return decltype(program)::matches(plan) && (f(program), true); };
+  if (is(Known<FIXED, MAX, AVG>{}) || is(Known<MIX, MAX, AVG>{}) || is(Known<GATE, MAX, AVG>{}) || is(Known<FILTER>{}) ||
+      is(Known<GATE, FILTER, FILTER>{}) || is(Known<GATE, GATE, GATE, FILTER, FILTER, FILTER, FILTER>{})) {
+    return;
+  }
+  f(Any{});
+}
+
+template <class T, bool BACKWARD>
+void run(const Call& call, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
+  const bool per_lane = call.channels_last ? call.weight.channel != 0 || call.mix.channel != 0
+                                           : call.weight.place != 0 || call.mix.place != 0;
+  if (call.channels_last) {
+    if (per_lane) return images<T, Any, BACKWARD, true>(call, begin, end);
+    if constexpr (std::is_same_v<A, double>) return images<T, Any, BACKWARD, false>(call, begin, end);
+    else return with_program(call.plan, [&](auto program) { images<T, decltype(program), BACKWARD, false>(call, begin, end); });
+  }
+  Step<A> fast = step<A, Any, BACKWARD, -1, true, true>, careful = step<A, Any, BACKWARD, -1, true, false>;
+  if (!per_lane) {
+    fast = step<A, Any, BACKWARD, -1, false, true>;
+    careful = step<A, Any, BACKWARD, -1, false, false>;
+    if constexpr (!std::is_same_v<A, double>) {
+      with_program(call.plan, [&](auto program) {
+        using P = decltype(program);
+        if constexpr (P::known) {
+          if (call.taps() == 9) fast = step<A, P, BACKWARD, 9, false, true>;
+          else if (call.taps() == 4) fast = step<A, P, BACKWARD, 4, false, true>;
+          else fast = step<A, P, BACKWARD, -1, false, true>;
+        }
+      });
+    }
+  }
+  planes<T, BACKWARD>(call, fast, careful, begin, end);
+}
 
 template <bool BACKWARD>
 void run(const Call& call, int64_t begin, int64_t end) {
-  auto go = [&](auto element) {
-    using T = decltype(element);
-    const bool per_lane = call.channels_last ? call.weight.channel != 0 || call.mix.channel != 0
-                                             : call.weight.place != 0 || call.mix.place != 0;
-    // The paper's pools have code of their own; everything else is general.
-    auto with = [&](auto program) {
-      using P = decltype(program);
-      if constexpr (P::known) {
-        if (per_lane || !P::matches(call.plan)) return false;
-      }
-      if (call.channels_last) images<T, P, BACKWARD, false>(call, begin, end);
-      else if (call.w.kernel == 3 && P::known) planes<T, P, BACKWARD, P::known ? 3 : -1, false>(call, begin, end);
-      else if (call.w.kernel == 2 && P::known) planes<T, P, BACKWARD, P::known ? 2 : -1, false>(call, begin, end);
-      else planes<T, P, BACKWARD, -1, false>(call, begin, end);
-      return true;
-    };
-    if (per_lane) {
-      if (call.channels_last) images<T, Any, BACKWARD, true>(call, begin, end);
-      else planes<T, Any, BACKWARD, -1, true>(call, begin, end);
-      return;
-    }
-    if constexpr (!std::is_same_v<T, double>) {
-      if (with(Known<FIXED, MAX, AVG>{}) || with(Known<MIX, MAX, AVG>{}) || with(Known<GATE, MAX, AVG>{}) ||
-          with(Known<FILTER>{}) || with(Known<GATE, FILTER, FILTER>{}) ||
-          with(Known<GATE, GATE, GATE, FILTER, FILTER, FILTER, FILTER>{})) {
-        return;
-      }
-    }
-    with(Any{});
-  };
   switch (call.type) {
-    case Type::Float: return go(float{});
-    case Type::Double: return go(double{});
-    case Type::Half: return go(Half{});
-    case Type::BFloat16: return go(BFloat16{});
+    case Type::Float: return run<float, BACKWARD>(call, begin, end);
+    case Type::Double: return run<double, BACKWARD>(call, begin, end);
+    case Type::Half: return run<Half, BACKWARD>(call, begin, end);
+    case Type::BFloat16: return run<BFloat16, BACKWARD>(call, begin, end);
   }
 }

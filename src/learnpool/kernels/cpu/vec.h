@@ -28,16 +28,20 @@ using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>
 
 #define INLINE inline __attribute__((always_inline))
 
+// Through a vector type that may lie anywhere but is, for the compiler, still made of A: other types stay in registers.
+template <class V, class A>
+struct Anywhere {
+  typedef A type __attribute__((vector_size(sizeof(V)), aligned(alignof(A))));
+};
+
 template <class V, class A>
 INLINE V load(const A* p) {
-  V v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
+  return (V) * reinterpret_cast<const typename Anywhere<V, A>::type*>(p);
 }
 
 template <class V, class A>
 INLINE void store(A* p, V v) {
-  __builtin_memcpy(p, &v, sizeof v);
+  *reinterpret_cast<typename Anywhere<V, A>::type*>(p) = (typename Anywhere<V, A>::type)v;
 }
 
 template <class A>
@@ -51,6 +55,8 @@ INLINE double sum(Vec<A> v) {
   for (int64_t i = 0; i < LANES<A>; ++i) total += v[i];
   return total;
 }
+
+constexpr double inverse_factorial(int k) { return k <= 1 ? 1.0 : inverse_factorial(k - 1) / k; }
 
 // exp(x) to about one unit in the last place; inf beyond the range, NaN stays NaN.
 template <class A>
@@ -67,8 +73,9 @@ INLINE Vec<A> exponential(Vec<A> x) {
   x = x < low ? all<A>(low) : x;
   const V n = (x * A(1.44269504088896340736) + magic) - magic;
   const V r = x - n * ln2_high - n * ln2_low;
-  V p = all<A>(1);
-  for (int k = terms; k >= 1; --k) p = p * r * A(1.0 / k) + A(1);
+  V p = all<A>(A(inverse_factorial(terms)));
+#pragma GCC unroll 16
+  for (int k = terms - 1; k >= 0; --k) p = p * r + A(inverse_factorial(k));
   // 2^n in two halves, so that the ends of the range are reached without overflow on the way.
   const I whole = __builtin_convertvector(n, I), half = whole >> 1;
   constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127;

@@ -1,0 +1,532 @@
+// Contiguous input: a vector is LANES neighbouring outputs of a plane.
+//
+// A plane is copied into scratch once, split by stride phase along every axis: the map of a phase holds, at place q of an
+// axis, the cell q * stride + phase - padding, and zero where there is none. All maps and the outputs have the same pitch.
+// So output o meets tap k at o + shift[k], whatever o, and place i of a map receives from the outputs i - back[k] of the
+// taps that read that map: every step is one loop over contiguous vectors. Places between rows, where no output exists,
+// are worked on too and count for nothing.
+
+// A vector of outputs that is not whole: some of its outputs, or some of their cells, do not exist.
+template <class A>
+struct Edge {
+  Vec<A> count;    // what an average divides by
+  Mask<A> live;    // whether the output exists
+  Mask<A> first;   // its first tap that exists, -1 if none does
+};
+
+template <class A>
+struct Block {
+  int64_t at;           // its first output
+  const Edge<A>* edge;  // null if it is whole
+};
+
+// Where things lie in scratch, the same for every plane of a call.
+template <class A>
+struct Layout {
+  int64_t map, maps;      // length of a map, with room for a vector behind it; number of maps
+  int64_t taps;           // that meet a cell anywhere
+  int64_t *number, *shift, *back;  // [taps] number in the window; from an output to its cell in scratch, and in its map
+  int64_t *readers, *begin;        // taps by map, last first; [maps + 1] where each map's begin
+  int64_t margin;                  // the largest of back
+  Lane<A>* outside;                // [maps][map] the bits of -inf where there is no cell, else 0
+  int64_t *row, *column;           // where each row of input begins in scratch, and in a row its first cells
+  int64_t* output_row;             // where each row of outputs begins in their map
+  const Block<A>* blocks;          // vectors with at least one output
+  int64_t many;                    // of them
+
+  Layout(const Call& call, Scratch& scratch) {
+    map = call.spots() + LANES<A>;
+    maps = call.d.phases() * call.h.phases() * call.w.phases();
+    list_taps(call, scratch);
+    list_rows(call, scratch);
+    outside = scratch.take<Lane<A>>(maps * map);
+    const A infinity = -std::numeric_limits<A>::infinity();
+    Lane<A> bits;
+    std::memcpy(&bits, &infinity, sizeof bits);
+    std::fill(outside, outside + maps * map, bits);
+    for (int64_t r = 0; r < call.d.in * call.h.in; ++r) {
+      for (int64_t iw = 0; iw < call.w.in; ++iw) outside[row[r] + call.w.phase(iw) * map + call.w.place(iw)] = 0;
+    }
+    list_blocks(call, scratch);
+  }
+
+ private:
+  void list_rows(const Call& call, Scratch& scratch) {
+    row = scratch.take<int64_t>(call.d.in * call.h.in);
+    for (int64_t id = 0, r = 0; id < call.d.in; ++id) {
+      for (int64_t ih = 0; ih < call.h.in; ++ih, ++r) {
+        const int64_t phase = call.d.phase(id) * call.h.phases() + call.h.phase(ih);
+        row[r] = phase * call.w.phases() * map + (call.d.place(id) * call.h.pitch + call.h.place(ih)) * call.w.pitch;
+      }
+    }
+    column = scratch.take<int64_t>(std::min(call.w.phases(), call.w.in));
+    for (int64_t c = 0; c < std::min(call.w.phases(), call.w.in); ++c) column[c] = call.w.phase(c) * map + call.w.place(c);
+    output_row = scratch.take<int64_t>(call.d.out * call.h.out);
+    for (int64_t r = 0; r < call.d.out * call.h.out; ++r) output_row[r] = call.spot(r * call.w.out);
+  }
+
+  void list_taps(const Call& call, Scratch& scratch) {
+    const int64_t all = call.taps();
+    for (int64_t** list : {&number, &shift, &back, &readers}) *list = scratch.take<int64_t>(all);
+    begin = scratch.take<int64_t>(maps + 1);
+    int64_t* map_of = scratch.take<int64_t>(all);
+    taps = margin = 0;
+    for (int64_t tap = 0; tap < all; ++tap) {
+      int64_t place = 0, phase = 0, rest = all, k = tap;
+      bool meets = true;
+      for (const Axis* axis : {&call.d, &call.h, &call.w}) {
+        rest /= axis->kernel;
+        const int64_t reach = k / rest * axis->dilation;
+        k %= rest;
+        meets &= reach % axis->stride < axis->phases();
+        place = place * axis->pitch + reach / axis->stride;
+        phase = phase * axis->phases() + reach % axis->stride;
+      }
+      if (!meets) continue;
+      number[taps] = tap;
+      map_of[taps] = phase;
+      back[taps] = place;
+      shift[taps++] = phase * map + place;
+      margin = std::max(margin, place);
+    }
+    int64_t next = 0;
+    for (int64_t m = 0; m < maps; ++m) {
+      for (int64_t t = taps - 1; t >= 0; --t) {
+        if (map_of[t] == m) readers[next++] = t;
+      }
+      begin[m + 1] = next;
+    }
+  }
+
+  void list_blocks(const Call& call, Scratch& scratch) {
+    constexpr int64_t lanes = LANES<A>;
+    const int64_t last = ((call.d.out - 1) * call.h.pitch + call.h.out - 1) * call.w.pitch + call.w.out;
+    Block<A>* next = scratch.take<Block<A>>((last + lanes - 1) / lanes);
+    Edge<A>* edges = scratch.take<Edge<A>>((last + lanes - 1) / lanes);
+    blocks = next;
+    for (int64_t at = 0; at < last; at += lanes) {
+      Edge<A>& edge = *edges;
+      bool whole = true, some = false;
+      for (int64_t i = 0; i < lanes; ++i) {
+        const int64_t o = at + i, ow = o % call.w.pitch, oh = o / call.w.pitch % call.h.pitch;
+        const int64_t od = o / (call.w.pitch * call.h.pitch);
+        const bool lives = od < call.d.out && oh < call.h.out && ow < call.w.out;
+        int64_t count = 1, first = 0;
+        bool all_there = lives;
+        for (const auto& [axis, place] : {std::pair{&call.d, od}, {&call.h, oh}, {&call.w, ow}}) {
+          const int64_t f = axis->first(place);
+          count *= axis->count(place, call.count_include_pad);
+          first = first < 0 || f < 0 ? -1 : first * axis->kernel + f;
+          all_there &= f == 0 && axis->inside(place, axis->kernel - 1);
+        }
+        edge.count[i] = lives ? A(std::max<int64_t>(1, count)) : A(1);
+        edge.live[i] = lives ? -1 : 0;
+        edge.first[i] = first;
+        some |= lives;
+        whole &= all_there;
+      }
+      if (!some) continue;
+      *next++ = {at, whole ? nullptr : edges++};
+    }
+    many = next - blocks;
+  }
+};
+
+template <class A, int N>
+struct Narrow {
+  typedef A type __attribute__((vector_size(N * sizeof(A))));
+};
+
+template <class V, int... I>
+INLINE void unzip(V a, V b, V& even, V& odd, std::integer_sequence<int, I...>) {
+  even = __builtin_shufflevector(a, b, (2 * I)...);
+  odd = __builtin_shufflevector(a, b, (2 * I + 1)...);
+}
+
+template <class V, int... I>
+INLINE void zip(V even, V odd, V& a, V& b, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  a = __builtin_shufflevector(even, odd, (I / 2 + I % 2 * n)...);
+  b = __builtin_shufflevector(even, odd, (n / 2 + I / 2 + I % 2 * n)...);
+}
+
+// n cells one after another into every second place of two rows, or back; what is left by narrower vectors.
+template <bool BACK, int N, class A, class B>
+INLINE void deal(A* cells, B* even, B* odd, int64_t n) {
+  using V = typename Narrow<std::remove_const_t<A>, N>::type;
+  constexpr auto order = std::make_integer_sequence<int, N>{};
+  int64_t i = 0;
+  for (; 2 * i + 2 * N <= n; i += N) {
+    V a, b;
+    if constexpr (BACK) {
+      zip(load<V>(even + i), load<V>(odd + i), a, b, order);
+      store(cells + 2 * i, a);
+      store(cells + 2 * i + N, b);
+    } else {
+      unzip(load<V>(cells + 2 * i), load<V>(cells + 2 * i + N), a, b, order);
+      store(even + i, a);
+      store(odd + i, b);
+    }
+  }
+  if constexpr (N > 2) {
+    deal<BACK, N / 2>(cells + 2 * i, even + i, odd + i, n - 2 * i);
+  } else {
+    for (; 2 * i < n; ++i) {
+      if constexpr (BACK) cells[2 * i] = even[i];
+      else even[i] = cells[2 * i];
+      if (2 * i + 1 == n) break;
+      if constexpr (BACK) cells[2 * i + 1] = odd[i];
+      else odd[i] = cells[2 * i + 1];
+    }
+  }
+}
+
+// n numbers from one row to another of perhaps another type.
+template <int N, class T, class S>
+INLINE void copy(const T* from, S* to, int64_t n) {
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, S>) {
+    using V = typename Narrow<T, N>::type;
+    for (; i + N <= n; i += N) store(to + i, load<V>(from + i));
+    if constexpr (N > 2) return copy<N / 2>(from + i, to + i, n - i);
+    else for (; i < n; ++i) to[i] = from[i];
+  } else if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
+    for (; i < n; ++i) to[i] = widen(from[i]);
+  } else {
+    for (; i < n; ++i) to[i] = narrow<S>(from[i]);
+  }
+}
+
+// A row of input into scratch, by phase, or (BACK) a row of gradients out of it; `line` is room for one row.
+template <bool BACK, class T, class A>
+INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells, A* row, A* line) {
+  constexpr int lanes = LANES<A>;
+  constexpr bool same = std::is_same_v<std::remove_const_t<T>, A>;
+  if (phases == 1) {
+    A* place = row + column[0];
+    if constexpr (BACK) copy<lanes>(place, cells, w.in);
+    else copy<lanes>(cells, place, w.in);
+    return;
+  }
+  std::conditional_t<same, T*, A*> plain;
+  if constexpr (same) plain = cells;
+  else plain = line;
+  if constexpr (!same && !BACK) copy<lanes>(cells, line, w.in);
+  if (w.stride == 2) {
+    deal<BACK, lanes>(plain, row + column[0], row + column[1], w.in);
+  } else {
+    for (int64_t phase = 0; phase < std::min(phases, w.in); ++phase) {
+      A* place = row + column[phase];
+      for (int64_t i = 0, c = phase; c < w.in; ++i, c += w.stride) {
+        if constexpr (BACK) plain[c] = place[i];
+        else place[i] = plain[c];
+      }
+    }
+  }
+  if constexpr (!same && BACK) copy<lanes>(line, cells, w.in);
+}
+
+// Whether there is neither infinity nor NaN among n numbers, n a multiple of the lanes.
+template <class A>
+INLINE bool finite(const A* x, int64_t n) {
+  using V = Vec<A>;
+  V a{}, b{}, c{}, d{};
+  int64_t i = 0;
+  for (; i + 4 * LANES<A> <= n; i += 4 * LANES<A>) {
+    a += load<V>(x + i) * A(0);
+    b += load<V>(x + i + LANES<A>) * A(0);
+    c += load<V>(x + i + 2 * LANES<A>) * A(0);
+    d += load<V>(x + i + 3 * LANES<A>) * A(0);
+  }
+  for (; i < n; i += LANES<A>) a += load<V>(x + i) * A(0);
+  return sum<A>((a + b) + (c + d)) == 0;
+}
+
+// Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
+// is among the cells; WINNER: also find where the maximum is.
+template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
+INLINE Mask<A> respond(const Call& call, const Layout<A>& layout, const Block<A>& block, const A* x, Weight weight,
+                       Region<A, P>& region) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  constexpr int D = P::weights;
+  const int64_t taps = TAPS > 0 ? TAPS : layout.taps, dots = D >= 0 ? D : call.plan.weights;
+  constexpr int kept = D > 0 ? D : 1;
+  V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{};
+  M winner{};
+  if constexpr (WINNER && EDGE) winner = block.edge->first;
+  if constexpr (D < 0) {
+    for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
+  }
+  for (int64_t t = 0; t < taps; ++t) {
+    const int64_t at = block.at + layout.shift[t], number = TAPS > 0 ? t : layout.number[t];
+    const V v = load<V>(x + at);
+    if constexpr (P::extremes) {
+      V seen = v;
+      if constexpr (EDGE) seen = (V)((M)v | load<M>(layout.outside + at));
+      const M won = FINITE ? seen > best : wins<A>(seen, best);
+      best = won ? seen : best;
+      if constexpr (WINNER) winner = won ? M{} + Lane<A>(number) : winner;
+      total += v;
+    }
+    if constexpr (D >= 0) {
+      for (int d = 0; d < D; ++d) z[d] += weight(d, number) * v;
+    } else {
+      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, number) * v;
+    }
+  }
+  if constexpr (D > 0) {
+    for (int d = 0; d < D; ++d) region.dots[d] = z[d];
+  }
+  region.count = EDGE ? block.edge->count : all<A>(A(call.taps()));
+  region.maximum = best;
+  region.mean = total / region.count;
+  return winner;
+}
+
+// What reaches the responses of a plane: maps of the outputs' pitch, with zeros before and behind.
+template <class A>
+struct Reached {
+  int64_t size;
+  A *to_mean, *to_max, *to_dot;  // at output 0
+  Lane<A>* winner;
+
+  Reached(const Call& call, const Layout<A>& layout, Scratch& scratch) {
+    size = layout.margin + layout.map + LANES<A>;
+    to_mean = scratch.take<A>(size) + layout.margin;
+    to_max = scratch.take<A>(size) + layout.margin;
+    winner = scratch.take<Lane<A>>(size) + layout.margin;
+    to_dot = scratch.take<A>((call.plan.weights + 3) * size) + layout.margin;  // grow() reads up to three more
+  }
+};
+
+// The gradient of w_d[tap] is the sum of c_d x over all regions.
+template <int TAPS, bool FINITE, bool PER_LANE, class A>
+INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  // Taps and masks at a time, so that their sums stay in registers.
+  constexpr int step = TAPS > 0 ? TAPS : 1, chunk = PER_LANE ? 1 : TAPS > 0 ? (BYTES == 64 ? 2 : 1) : 4;
+  const int64_t weights = call.plan.weights;
+  for (int64_t d = 0; d < weights; d += chunk) {
+    const A *c = reached.to_dot + d * reached.size;
+    for (int64_t t = 0; t < layout.taps; t += step) {
+      V total[chunk * step] = {};
+      A* to = dmasks + d * call.dweight.row + layout.number[t] * call.dweight.tap;
+      for (int64_t b = 0; b < layout.many; ++b) {
+        const Block<A>& block = layout.blocks[b];
+        V reaching[chunk];
+        // Past the last mask lie zeros.
+        for (int j = 0; j < chunk; ++j) reaching[j] = load<V>(c + j * reached.size + block.at);
+        for (int k = 0; k < step; ++k) {
+          V v = load<V>(x + block.at + layout.shift[t + k]);
+          // What reaches an output that does not exist is zero; only infinity or NaN would show.
+          if (!FINITE && block.edge != nullptr) v = (V)((M)v & block.edge->live);
+          if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + reaching[0] * v);
+          else for (int j = 0; j < chunk; ++j) total[j * step + k] += reaching[j] * v;
+        }
+      }
+      for (int j = 0; j < chunk && d + j < weights && !PER_LANE; ++j) {
+        for (int k = 0; k < step; ++k) sums[(d + j) * call.taps() + layout.number[t + k]] += total[j * step + k];
+      }
+    }
+  }
+}
+
+// The gradient of a map of cells: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] from each tap
+// that read it. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do. MANY: how many taps, if known.
+template <int MANY, class P, bool PER_LANE, class A>
+INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const Reached<A>& reached, const A* masks,
+                    int64_t row_stride, int64_t tap_stride, A* gradients) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const int64_t dots = P::known ? P::weights : call.plan.weights, size = reached.size;
+  const int64_t *readers = layout.readers + layout.begin[m], many = MANY >= 0 ? MANY : layout.begin[m + 1] - layout.begin[m];
+  const int64_t *back = layout.back, *number = layout.number, end = layout.map - LANES<A>;
+  const A *to_mean = reached.to_mean, *to_max = reached.to_max, *to_dot = reached.to_dot;
+  const Lane<A>* winner = reached.winner;
+  for (int64_t i = 0; i < end; i += LANES<A>) {
+    V received{};
+    for (int64_t j = 0; j < many; ++j) {
+      const int64_t at = i - back[readers[j]], tap = number[readers[j]];
+      if constexpr (P::extremes) {
+        const M paid = load<M>(winner + at) == Lane<A>(tap);
+        received += load<V>(to_mean + at) + (paid ? load<V>(to_max + at) : V{});
+      }
+      const A* w = masks + tap * tap_stride + (PER_LANE ? at : 0);
+      for (int64_t d = 0; d < dots; ++d) {
+        const V c = load<V>(to_dot + d * size + at);
+        if constexpr (PER_LANE) received += c * load<V>(w + d * row_stride);
+        else received += c * w[d * row_stride];
+      }
+    }
+    store(gradients + i, received);
+  }
+}
+
+// What a thread keeps for the planes it works on, and the parameters of the present one.
+template <class A>
+struct Plane {
+  const Call& call;
+  Scratch scratch;
+  const Layout<A> layout;
+  A *x, *outputs, *gradients, *line;  // cells; values of outputs, or what reaches them; gradients of cells; one row
+  Vec<A> *sums, *mix_sums;            // gradients of parameters that all lanes share
+  const Reached<A> reached;
+  Region<A, Any> region;
+  const A *masks, *mixes;
+  A *dmasks, *dmixes;
+  A* dense;                // masks that all lanes share, [weights][taps] without gaps
+  const char *next, *own;  // the cells of the next plane and the gradients of this one: fetched while this one is worked on
+  int64_t bytes;           // of either, for each vector of outputs
+
+  explicit Plane(const Call& call)
+      : call(call), layout(call, scratch), reached(call, layout, scratch), region(call.plan, scratch) {
+    const int64_t size = layout.maps * layout.map + LANES<A>;
+    x = scratch.take<A>(size);
+    gradients = scratch.take<A>(call.grad != nullptr ? size : 0);
+    outputs = scratch.take<A>(layout.map + LANES<A>);
+    line = scratch.take<A>(call.w.in + LANES<A>);
+    dense = scratch.take<A>(call.plan.weights * call.taps());
+    sums = scratch.take<Vec<A>>(call.plan.weights * call.taps());
+    mix_sums = scratch.take<Vec<A>>(call.plan.mixes);
+  }
+};
+
+// One vector of outputs, forward or backward.
+template <class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE, bool EDGE, class A>
+INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const Call& call = plane.call;
+  const Reached<A>& reached = plane.reached;
+  const int64_t at = block.at;
+  const int64_t taps = TAPS > 0 ? TAPS : call.taps();
+  auto weight = [&](int64_t d, int64_t tap) -> V {
+    if constexpr (PER_LANE) return load<V>(plane.masks + d * call.weight.row + tap * call.weight.tap + at);
+    else return all<A>(plane.dense[d * taps + tap]);
+  };
+  auto mix = [&](int64_t m) -> V {
+    const A* a = plane.mixes + m * call.mix.row;
+    if constexpr (PER_LANE) return load<V>(a + at);
+    else return all<A>(*a);
+  };
+  auto there = [&](V v) -> V { return EDGE ? (V)((M)v & block.edge->live) : v; };
+  const M winner = respond<TAPS, EDGE, FINITE, BACKWARD>(call, plane.layout, block, plane.x, weight, region);
+  const V value = evaluate(call.plan, region, mix);
+  if constexpr (!BACKWARD) {
+    store(plane.outputs + at, value);
+    return;
+  }
+  descend(call.plan, region, load<V>(plane.outputs + at));
+  if constexpr (P::extremes) {
+    store(reached.to_mean + at, there(region.to_mean));
+    store(reached.to_max + at, there(region.to_max));
+    store(reached.winner + at, winner);
+  }
+  for (int64_t d = 0; d < (P::known ? P::weights : call.plan.weights); ++d) {
+    store(reached.to_dot + d * reached.size + at, there(region.to_dot[d]));
+  }
+  for (int64_t m = 0; call.want_mix && m < (P::known ? P::mixes : call.plan.mixes); ++m) {
+    if constexpr (PER_LANE) {
+      A* to = plane.dmixes + m * call.dmix.row + at;
+      store(to, load<V>(to) + there(region.to_mix[m]));
+    } else {
+      plane.mix_sums[m] += there(region.to_mix[m]);
+    }
+  }
+}
+
+// A plane whose cells (and what reaches its outputs) are in scratch: to its values, or to all gradients.
+template <class A>
+using Step = void (*)(Plane<A>& plane);
+
+template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
+void step(Plane<A>& plane) {
+  const Call& call = plane.call;
+  const Layout<A>& layout = plane.layout;
+  for (int64_t d = 0; !PER_LANE && d < call.plan.weights; ++d) {
+    for (int64_t tap = 0; tap < call.taps(); ++tap) {
+      plane.dense[d * call.taps() + tap] = plane.masks[d * call.weight.row + tap * call.weight.tap];
+    }
+  }
+  auto blocks = [&](auto& region) {
+    for (int64_t b = 0; b < layout.many; ++b) {
+      const Block<A>& block = layout.blocks[b];
+      for (int64_t i = b * plane.bytes; i < (b + 1) * plane.bytes; i += 64) {
+        __builtin_prefetch(plane.next + i, 0, 2);
+        if constexpr (BACKWARD) __builtin_prefetch(plane.own + i, 1, 2);
+      }
+      if (block.edge != nullptr) work<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, region);
+      else work<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, region);
+    }
+  };
+  if constexpr (P::known) {
+    Region<A, P> region;
+    blocks(region);
+  } else {
+    blocks(plane.region);
+  }
+  if constexpr (BACKWARD) {
+    if (call.want_weight) grow<TAPS, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks);
+    const A* masks = PER_LANE ? plane.masks : plane.dense;
+    const int64_t row = PER_LANE ? call.weight.row : TAPS > 0 ? TAPS : call.taps(), tap = PER_LANE ? call.weight.tap : 1;
+    for (int64_t m = 0; call.y != nullptr && m < layout.maps; ++m) {
+      A* to = plane.gradients + m * layout.map;
+      switch (TAPS > 0 ? layout.begin[m + 1] - layout.begin[m] : -1) {
+        case 1: receive<1, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
+        case 2: receive<2, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
+        case 4: receive<4, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
+        default: receive<-1, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to);
+      }
+    }
+  }
+}
+
+// All items [begin, end): planes of images x channels. `careful` is for planes with infinity or NaN.
+template <class T, bool BACKWARD>
+void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> careful, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
+  constexpr int64_t lanes = LANES<A>;
+  Plane<A> plane(call);
+  const Layout<A>& layout = plane.layout;
+  const int64_t phases = call.w.phases(), input_rows = call.d.in * call.h.in, output_rows = call.d.out * call.h.out;
+  plane.bytes = (call.cells() * int64_t(sizeof(T)) / layout.many + 63) / 64 * 64;
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
+    const int64_t c1 = std::min(c0 + call.channel_step, call.channels), n1 = std::min(n0 + call.batch_step, call.batch);
+    A* partial = static_cast<A*>(call.partial) + item * call.partial_item;
+    // Planes in the order of memory; where parameters differ by channel, an item has just one.
+    for (int64_t n = n0; n < n1; ++n) {
+      for (int64_t c = c0; c < c1; ++c) {
+        plane.masks = static_cast<const A*>(call.weight.data) + c * call.weight.channel;
+        plane.mixes = static_cast<const A*>(call.mix.data) + c * call.mix.channel;
+        plane.dmasks = partial + (c - c0) * call.dweight.channel;
+        plane.dmixes = partial + call.dmix_offset + (c - c0) * call.dmix.channel;
+        const int64_t index = n * call.channels + c;
+        const T* cells = static_cast<const T*>(call.x) + index * call.cells();
+        plane.next = reinterpret_cast<const char*>(cells + call.cells());
+        plane.own = reinterpret_cast<const char*>(static_cast<const T*>(call.y) + index * call.cells());
+        for (int64_t r = 0; r < input_rows; ++r) {
+          split<false>(call.w, phases, layout.column, cells + r * call.w.in, plane.x + layout.row[r], plane.line);
+        }
+        for (int64_t r = 0; BACKWARD && r < output_rows; ++r) {
+          const T* grad = static_cast<const T*>(call.grad) + index * call.places() + r * call.w.out;
+          copy<lanes>(grad, plane.outputs + layout.output_row[r], call.w.out);
+        }
+        (finite(plane.x, layout.maps * layout.map / lanes * lanes) ? fast : careful)(plane);
+        for (int64_t r = 0; !BACKWARD && r < output_rows; ++r) {
+          T* y = static_cast<T*>(call.y) + index * call.places() + r * call.w.out;
+          copy<lanes>(plane.outputs + layout.output_row[r], y, call.w.out);
+        }
+        for (int64_t r = 0; BACKWARD && call.y != nullptr && r < input_rows; ++r) {
+          T* dx = static_cast<T*>(call.y) + index * call.cells() + r * call.w.in;
+          split<true>(call.w, phases, layout.column, dx, plane.gradients + layout.row[r], plane.line);
+        }
+      }
+    }
+    if (BACKWARD && call.weight.place == 0 && call.mix.place == 0) {
+      flush<A>(call, plane.sums, plane.mix_sums, partial, partial + call.dmix_offset);
+    }
+  }
+}

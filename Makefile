@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check clean
+.PHONY: demo test test-sanitize check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool demo
@@ -16,6 +16,16 @@ test: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+# The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
+SANITIZED := build/sanitized/learnpool/kernels/cpu_library.abi3.so
+test-sanitize: $(SANITIZED)
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
+	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \
+	$(BIN)/python -m pytest tests/test_kernels.py tests/test_limits.py -p no:cacheprovider
+
+$(SANITIZED): $(VENV)/.installed
+	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check

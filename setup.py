@@ -1,6 +1,7 @@
 """Builds the CPU kernels where there is a C++ compiler; without one learnpool installs too, and the reference serves.
 
-LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error.
+LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error. LEARNPOOL_SANITIZE=1 builds kernels that stop at the first
+access outside their memory or undefined operation (make test-sanitize).
 """
 
 import os
@@ -32,11 +33,15 @@ def extension():
                 print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
 
     flags = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    sanitize = ["-fsanitize=address,undefined"] if os.environ.get("LEARNPOOL_SANITIZE") == "1" else []
+    if sanitize:
+        flags += [*sanitize, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
     library = CppExtension(
         "learnpool.kernels.cpu_library",
         [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],
         depends=[str(path) for path in SOURCES.glob("*.h")],
         extra_compile_args=flags,
+        extra_link_args=sanitize,
         py_limited_api=True,
     )
     return {

@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +108,25 @@ def test_a_mix_per_region_beside_masks_per_channel():
             compare(x.to(memory_format=layout), weight[:, :1], mix, ODD, window)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
+    """Vectors also work on places where no output is; what they read there must not show, least of all in sums."""
+    for tree, window, share in itertools.product((MIXED, GATED, complete(2), ODD), FAST, ("layer", "region")):
+        shape = window.of()
+        for at in ((0, 0), (0, 20), (4, 0), (5, 9), (8, 20)):
+            x = distinct(1, 3, 9, 21)
+            x[(0, 1, *at)] = bad
+            x = x.to(memory_format=LAYOUTS[layout])
+            weight, mix = parameters(tree, shape, share, 3, (9, 21))
+            y = call(x, weight, mix, tree, shape)
+            assert_close(y, reference.forward(x, weight, mix, tree.program, shape), equal_nan=True)
+            backward = (torch.randn(y.shape, dtype=y.dtype), x, weight, mix, tree.program)
+            ours = torch.ops.learnpool.pool_backward(*backward, *numbers(shape), [True, True, True])
+            for mine, wanted in zip(ours, reference.backward(*backward, shape), strict=True):
+                assert_close(mine, wanted, equal_nan=True)
+
+
 def test_large_trees():
     window = W(2, 2).of()
     x = distinct(1, 2, 4, 4) * 0.1
@@ -143,6 +164,33 @@ def test_any_number_of_threads_gives_the_same_bits(layout):
             results.append((y, *torch.ops.learnpool.pool_backward(*backward)))
         for other in results[1:]:
             assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.slow
+def test_training_needs_no_more_memory_than_max_pooling():
+    """Largest size of a process that pools forward and backward once."""
+
+    def peak(layer):
+        code = f"""import resource, torch, learnpool
+x = torch.randn(32, 64, 112, 112, requires_grad=True)
+layer = {layer}(3, 2, 1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+layer(x).sum().backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"""
+        return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    allowed = peak("torch.nn.MaxPool2d")
+    for ours in ("learnpool.MixedPool2d", "learnpool.GatedPool2d", "learnpool.TreePool2d"):
+        assert peak(ours) <= allowed
+
+
+def test_source_compiles_for_aarch64():
+    """Compiled only: nothing here can run it."""
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("no aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu)")
+    source = Path(kernels.__file__).parent / "cpu" / "baseline.cpp"
+    subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-Werror", source], check=True)
 
 
 @pytest.mark.slow

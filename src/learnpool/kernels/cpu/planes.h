@@ -226,7 +226,7 @@ INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells
   if constexpr (!same && BACK) copy<lanes>(line, cells, w.in);
 }
 
-// Whether there is neither infinity nor NaN among n numbers, n a multiple of the lanes.
+// Whether there is neither infinity nor NaN among n numbers; behind them there is room for a vector of zeros.
 template <class A>
 INLINE bool finite(const A* x, int64_t n) {
   using V = Vec<A>;
@@ -243,7 +243,7 @@ INLINE bool finite(const A* x, int64_t n) {
 }
 
 // Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
-// is among the cells; WINNER: also find where the maximum is.
+// is among the cells and what reaches the outputs; WINNER: also find where the maximum is.
 template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
 INLINE Mask<A> respond(const Call& call, const Layout<A>& layout, const Block<A>& block, const A* x, Weight weight,
                        Region<A, P>& region) {
@@ -319,11 +319,16 @@ INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Re
         // Past the last mask lie zeros.
         for (int j = 0; j < chunk; ++j) reaching[j] = load<V>(c + j * reached.size + block.at);
         for (int k = 0; k < step; ++k) {
-          V v = load<V>(x + block.at + layout.shift[t + k]);
-          // What reaches an output that does not exist is zero; only infinity or NaN would show.
-          if (!FINITE && block.edge != nullptr) v = (V)((M)v & block.edge->live);
-          if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + reaching[0] * v);
-          else for (int j = 0; j < chunk; ++j) total[j * step + k] += reaching[j] * v;
+          const int64_t at = block.at + layout.shift[t + k];
+          const V v = load<V>(x + at);
+          // Where there is no cell or no output one of the two is zero; only infinity or NaN would show.
+          M there = ~M{};
+          if (!FINITE && block.edge != nullptr) there = (load<M>(layout.outside + at) == 0) & block.edge->live;
+          for (int j = 0; j < chunk; ++j) {
+            const V by = FINITE ? reaching[j] * v : (V)((M)(reaching[j] * v) & there);
+            if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + by);
+            else total[j * step + k] += by;
+          }
         }
       }
       for (int j = 0; j < chunk && d + j < weights && !PER_LANE; ++j) {
@@ -483,7 +488,7 @@ void step(Plane<A>& plane) {
   }
 }
 
-// All items [begin, end): planes of images x channels. `careful` is for planes with infinity or NaN.
+// All items [begin, end): planes of images x channels. `careful` is for planes that infinity or NaN comes into.
 template <class T, bool BACKWARD>
 void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> careful, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
@@ -514,7 +519,8 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
           const T* grad = static_cast<const T*>(call.grad) + index * call.places() + r * call.w.out;
           copy<lanes>(grad, plane.outputs + layout.output_row[r], call.w.out);
         }
-        (finite(plane.x, layout.maps * layout.map / lanes * lanes) ? fast : careful)(plane);
+        const bool tame = finite(plane.x, layout.maps * layout.map) && (!BACKWARD || finite(plane.outputs, layout.map));
+        (tame ? fast : careful)(plane);
         for (int64_t r = 0; !BACKWARD && r < output_rows; ++r) {
           T* y = static_cast<T*>(call.y) + index * call.places() + r * call.w.out;
           copy<lanes>(plane.outputs + layout.output_row[r], y, call.w.out);

@@ -1,4 +1,4 @@
-"""The command line: ``learnpool demo``, ``bench``, ``figure`` and ``info``.
+"""The command line: ``learnpool demo``, ``data``, ``bench``, ``figure`` and ``info``.
 
 Its packages are an extra, so nothing but the standard library and torch is imported before ``main`` runs. A mistake of
 the user is one line on stderr; only a mistake of ours is a traceback.
@@ -19,7 +19,7 @@ from ..version import __version__
 if TYPE_CHECKING:
     import typer
 
-EXTRA = ("matplotlib", "rich", "scipy", "sklearn", "typer")
+EXTRA = ("matplotlib", "PIL", "rich", "scipy", "sklearn", "typer")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -60,7 +60,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench
+    from . import bench, data
 
     app = typer.Typer(add_completion=False, help="Pooling that learns, for PyTorch.")
 
@@ -106,6 +106,7 @@ def build() -> "typer.Typer":
         for name, value in facts():
             print(f"{name:<10} {value}")
 
+    app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")
     return app
 

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from rich.table import Table
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 from torch import Tensor
 
 from .figure import GREY, INK, LEFT, RIGHT, SIGNED, number

@@ -1,0 +1,87 @@
+"""``learnpool data``: fetch data sets, verify them, look at them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import mistakes
+
+Where = Annotated[
+    Path, typer.Option("--data-dir", envvar="LEARNPOOL_DATA_DIR", help="Where the files of the data sets are.")
+]
+HERE = Path("data")
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the files or the disk refuse inside is bad input: one line, status 2."""
+    with mistakes():
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(f"{error.strerror}: {error.filename}" if error.filename else str(error)) from None
+
+
+def build() -> typer.Typer:
+    """``learnpool data get``, ``check`` and ``show``."""
+    app = typer.Typer(help="Fetch data sets, verify them, look at them.")
+
+    @app.callback(invoke_without_command=True)
+    def top(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    @app.command()
+    def get(
+        name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, cifar100 or svhn.")],
+        data_dir: Where = HERE,
+        mirror: Annotated[str | None, typer.Option(help="Address of a folder with the same files.")] = None,
+        extra: Annotated[bool, typer.Option(help="svhn: also its 531,131 extra images, 1.3 GB.")] = True,
+        quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    ) -> None:
+        """Fetch a data set and verify it; a fetch that was interrupted goes on. Example: learnpool data get cifar10"""
+        from ..lab.data.fetch import get
+
+        with refusals():
+            for path in get(name, data_dir, mirror, extra, quiet):
+                print(path)
+
+    @app.command()
+    def check(
+        names: Annotated[list[str] | None, typer.Argument(help="Data sets or folders; what is there if none.")] = None,
+        data_dir: Where = HERE,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """Verify checksums, sizes and images of each class. Example: learnpool data check mnist photos/"""
+        from ..lab.data.check import check_all, told
+
+        with refusals():
+            reports = check_all(names or [], data_dir)
+        print(json.dumps([asdict(report) for report in reports], indent=1) if as_json else told(reports, data_dir))
+        if any(report.wrong for report in reports):
+            raise typer.Exit(2)
+
+    @app.command()
+    def show(
+        name: Annotated[str, typer.Argument(help="A data set, or a folder of images.")],
+        data_dir: Where = HERE,
+        out: Annotated[Path | None, typer.Option(help="File to write; NAME.png if not given.")] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Another seed shows other images.")] = 0,
+    ) -> None:
+        """Draw a grid of training images of every class. Example: learnpool data show digits"""
+        from ..lab.data import load
+        from ..lab.data.show import SUFFIXES, show
+
+        out = out or Path(f"{Path(name).name}.png")
+        if out.suffix not in SUFFIXES:
+            raise typer.BadParameter(f"wanted a .png or .svg file, got {str(out)!r}", param_hint="--out")
+        with refusals():
+            show(load(name, data_dir), out, seed)
+        print(out)
+
+    return app

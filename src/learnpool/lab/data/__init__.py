@@ -1,0 +1,19 @@
+"""Data sets: read, held out, prepared, augmented.
+
+>>> data = load("digits")
+>>> train, validation = hold_out(data, seed=0)
+>>> images, held, test = prepare("mean", train, validation, data.test)
+>>> images.shape, len(validation)
+(torch.Size([1132, 1, 8, 8]), 125)
+"""
+
+from .augment import Augment
+from .folder import stream
+from .loading import NAMES, data_directory, load
+from .preparation import KINDS, fit, prepare
+from .split import DataError, Dataset, Files, Folder, Split, hold_out, subset
+
+__all__ = [
+    "load", "NAMES", "data_directory", "Dataset", "Split", "Folder", "Files", "DataError",
+    "hold_out", "subset", "prepare", "fit", "KINDS", "Augment", "stream",
+]  # fmt: skip

@@ -1,0 +1,155 @@
+"""Images with labels, whole sets of them, and how a part is held out or taken: all of it fixed by a seed."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+HELD_OUT = 5_000
+SVHN_HELD_OUT = {"train": 400, "extra": 200}  # images of each class
+
+
+class DataError(ValueError):
+    """The data is not there, not whole or not what it should be; the message names the file."""
+
+
+def unknown(name: str, known: tuple[str, ...], more: str = "") -> DataError:
+    """What to say of a name that nobody has."""
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return DataError(f"unknown data {name!r}{hint}; known: {', '.join(known)}{more}")
+
+
+def verify(where: object, lowest: int, highest: int, wanted: range) -> None:
+    """Refuse labels outside ``wanted``."""
+    if lowest not in wanted or highest not in wanted:
+        raise DataError(f"{where}: wanted labels {wanted[0]} to {wanted[-1]}, got {lowest} to {highest}")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """``images`` uint8 [N, C, H, W] as in the files, ``labels`` int64 [N]."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Tensor) -> Split:
+        """The images at ``index``, in that order."""
+        return Split(self.images.index_select(0, index), self.labels[index])  # faster than images[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Image files that are read when their turn comes (``stream``); ``labels`` int64 [N]."""
+
+    paths: tuple[Path, ...]
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Tensor) -> Files:
+        """The files at ``index``, in that order."""
+        return Files(tuple(self.paths[i] for i in index.tolist()), self.labels[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in memory; ``extra`` is SVHN's second training set."""
+
+    name: str
+    train: Split
+    test: Split
+    classes: tuple[str, ...]
+    extra: Split | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """A folder of image files, too large for memory perhaps; its images come from ``stream``."""
+
+    name: str
+    train: Files
+    test: Files
+    classes: tuple[str, ...]
+
+
+Some = TypeVar("Some", Split, Files)
+
+
+@overload
+def hold_out(data: Dataset, seed: int, size: int | None = None) -> tuple[Split, Split]: ...
+@overload
+def hold_out(data: Folder, seed: int, size: int | None = None) -> tuple[Files, Files]: ...
+def hold_out(data: Dataset | Folder, seed: int, size: int | None = None) -> tuple[Any, Any]:
+    """Train and validation: the last 5,000 of the shuffled training set, or a tenth where that is less.
+
+    SVHN has a rule of its own: validation is 400 images of each class of train and 200 of each class of extra, and the
+    rest of both is the training set.
+    """
+    if isinstance(data, Folder):
+        return _last(data.train, seed, size)
+    if data.name == "svhn" and size is None:
+        return _svhn(data, seed)
+    return _last(data.train, seed, size)
+
+
+def _last(train: Some, seed: int, size: int | None) -> tuple[Some, Some]:
+    count = len(train)
+    if size is None:
+        size = max(1, min(HELD_OUT, count // 10))
+    if not 0 < size < count:
+        raise DataError(f"hold_out: wanted 1 to {count - 1} images for validation, got {size}")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return train.take(order[:-size].sort().values), train.take(order[-size:])
+
+
+def _svhn(data: Dataset, seed: int) -> tuple[Split, Split]:
+    kept, held = [], []
+    for name, split in (("train", data.train), ("extra", data.extra)):
+        if split is None:
+            continue
+        chosen = balanced(split.labels, SVHN_HELD_OUT[name] * len(data.classes), seed)
+        counts = torch.bincount(split.labels[chosen], minlength=len(data.classes))
+        if int(counts.min()) < SVHN_HELD_OUT[name]:
+            few = int(counts.argmin())
+            wanted = f"{SVHN_HELD_OUT[name]} images of each class of svhn's {name}"
+            raise DataError(f"hold_out: wanted {wanted}, got {int(counts[few])} of class {data.classes[few]}")
+        rest = torch.ones(len(split), dtype=torch.bool)
+        rest[chosen] = False
+        kept.append(split.take(rest.nonzero()[:, 0]))
+        held.append(split.take(chosen))
+    return _joined(kept), _joined(held)
+
+
+def _joined(splits: list[Split]) -> Split:
+    return Split(torch.cat([s.images for s in splits]), torch.cat([s.labels for s in splits]))
+
+
+def subset(split: Some, size: int, seed: int) -> Some:
+    """``size`` images, as many of each class as there are; a smaller subset of the same seed lies in a larger one."""
+    if not 0 < size <= len(split):
+        raise DataError(f"--train-size: wanted 1 to {len(split)} images, got {size}")
+    return split.take(balanced(split.labels, size, seed))
+
+
+def balanced(labels: Tensor, size: int, seed: int) -> Tensor:
+    """Indices of ``size`` images: the first of every class in a shuffled order, then the second of every class …"""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    shuffled = labels[order]
+    classes = int(labels.max()) + 1
+    turn = torch.randperm(classes, generator=generator)  # who comes first where not all get the same
+    rank = torch.empty(len(labels), dtype=torch.int64)
+    for name in range(classes):
+        of_class = (shuffled == name).nonzero()[:, 0]
+        rank[of_class] = torch.arange(len(of_class)) * classes + turn[name]
+    return order[rank.argsort()[:size]]

@@ -1,0 +1,124 @@
+"""Small files in the official formats of the data sets, and tables to match: 4 images of each class, 2 for the test."""
+
+import gzip
+import io
+import struct
+import tarfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from learnpool.lab.data.sources import SOURCES
+
+TRAIN, TEST, EXTRA = 4, 2, 3
+EACH = {"train": TRAIN, "test": TEST, "extra": EXTRA}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The table of data sets, with as many images as the files below have."""
+    for name, source in list(SOURCES.items()):
+        classes = len(source.classes)
+        splits = [split for split in EACH if split in source.counts]
+        counts = {split: EACH[split] * classes for split in splits}
+        balance = {split: (EACH[split],) * classes for split in splits}
+        monkeypatch.setitem(SOURCES, name, replace(source, counts=counts, balance=balance))
+
+
+def cells(name, split):
+    """Images [N, C, H, W] of bytes and labels [N]; every call the same, every set and split different."""
+    source = SOURCES[name]
+    random = np.random.default_rng([len(name), *split.encode()])
+    labels = random.permutation(np.repeat(np.arange(len(source.classes)), EACH[split]))
+    return random.integers(0, 256, (len(labels), *source.shape), np.uint8), labels
+
+
+def idx_bytes(array):
+    """An idx file of unsigned bytes."""
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+def write_idx(folder, name="mnist", dot=False, gz=True):
+    """The four files of MNIST or Fashion-MNIST."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, start in (("train", "train"), ("test", "t10k")):
+        images, labels = cells(name, split)
+        for what, array in (("images-idx3", images[:, 0]), ("labels-idx1", labels)):
+            file = f"{start}-{what}-ubyte".replace("-idx", ".idx" if dot else "-idx")
+            data = idx_bytes(array)
+            (folder / (file + ".gz" * gz)).write_bytes(gzip.compress(data) if gz else data)
+
+
+def string(value):
+    """A string as Python 2 pickled it."""
+    return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
+
+
+def integers(values):
+    """A list of integers."""
+    return b"](" + b"".join(b"K" + bytes([value]) for value in values) + b"e"
+
+
+def array_pickle(array, kind=b"u1", order=b"\x89", module=b"numpy.core.multiarray"):
+    """A matrix of bytes as Python 2's numpy pickled it."""
+    shape = b"(" + b"".join(b"J" + struct.pack("<i", size) for size in array.shape) + b"t"
+    dtype = b"cnumpy\ndtype\n" + string(kind) + b"K\x00K\x01\x87R(K\x03" + string(b"|") + b"NNNJ\xff\xff\xff\xff"
+    dtype += b"J\xff\xff\xff\xffK\x00tb"
+    start = b"c" + module + b"\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + string(b"b") + b"\x87R"
+    return start + b"(K\x01" + shape + dtype + order + string(array.tobytes()) + b"tb"
+
+
+def batch_pickle(images, labels, fine=False):
+    """A batch as on CIFAR's page: protocol 2 of Python 2."""
+    items = string(b"batch_label") + string(b"a batch")
+    if fine:
+        items += string(b"coarse_labels") + integers([int(label) // 5 for label in labels])
+    items += string(b"fine_labels" if fine else b"labels") + integers(labels.tolist())
+    items += string(b"data") + array_pickle(images.reshape(len(images), -1))
+    return b"\x80\x02}(" + items + b"u."
+
+
+def batch_records(images, labels, fine=False):
+    """A binary batch."""
+    ahead = [labels // 5, labels] if fine else [labels]
+    rows = [np.stack(ahead, 1).astype(np.uint8), images.reshape(len(images), -1)]
+    return np.concatenate(rows, 1).tobytes()
+
+
+def cifar_files(name, binary=False):
+    """Name and content of each file of CIFAR10 or CIFAR100."""
+    fine, make, end = name == "cifar100", batch_records if binary else batch_pickle, ".bin" if binary else ""
+    images, labels = cells(name, "train")
+    parts = 1 if fine else 5
+    names = ["train"] if fine else [f"data_batch_{number}" for number in range(1, 6)]
+    cut = zip(names, np.split(images, parts), np.split(labels, parts), strict=True)
+    files = {file + end: make(x, y, fine) for file, x, y in cut}
+    return files | {("test" if fine else "test_batch") + end: make(*cells(name, "test"), fine)}
+
+
+def write_cifar(folder, name, binary=False):
+    """A directory of batches."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in cifar_files(name, binary).items():
+        (folder / file).write_bytes(content)
+
+
+def write_tar(path, files, folder="inside"):
+    """An archive with ``files`` in a folder, and something else beside them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        for file, content in {"readme.html": b"<p>", **files}.items():
+            member = tarfile.TarInfo(f"{folder}/{file}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def write_svhn(folder, splits=("train", "test", "extra"), **changes):
+    """The MATLAB files; ``changes`` replace X or y."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in splits:
+        images, labels = cells("svhn", split)
+        content = {"X": images.transpose(2, 3, 1, 0), "y": np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)}
+        savemat(folder / f"{split}_32x32.mat", content | changes, do_compression=True)

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-sanitize check clean
+.PHONY: demo test test-sanitize test-zoo check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool demo
@@ -20,12 +20,16 @@ test: $(VENV)/.installed
 # The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
 SANITIZED := build/sanitized/learnpool/kernels/cpu_library.abi3.so
 test-sanitize: $(SANITIZED)
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
 	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \
 	$(BIN)/python -m pytest tests/test_kernels.py tests/test_limits.py -p no:cacheprovider
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
+
+# Third-party networks, in an environment of their own; writes docs/results/zoo.md. NAMES="resnet unet" tries some and writes nothing.
+test-zoo: .venv-zoo/.installed
+	.venv-zoo/bin/python tests/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check
@@ -34,11 +38,17 @@ check: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-zoo build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch setuptools wheel ninja numpy
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,dev]"
+	@touch $@
+
+.venv-zoo/.installed: tests/zoo/requirements.txt constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
+	$(PYTHON) -m venv .venv-zoo
+	.venv-zoo/bin/pip install --quiet torch setuptools wheel ninja numpy
+	.venv-zoo/bin/pip install --quiet --no-build-isolation --editable . --requirement tests/zoo/requirements.txt
 	@touch $@

@@ -12,3 +12,14 @@ def _nan_in_fresh_memory():
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.use_deterministic_algorithms(False)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--torch-table", metavar="FILE", help="write what works with PyTorch as a table")
+
+
+def pytest_configure(config):
+    if path := config.getoption("--torch-table"):
+        from torch_table import Table
+
+        config.pluginmanager.register(Table(path))

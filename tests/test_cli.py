@@ -1,10 +1,13 @@
 """The command line: what it prints, and that a user's mistake is one line."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +15,13 @@ import typer
 
 from learnpool import __version__, cli, kernels
 from learnpool.lab import demo
+from learnpool.lab import train as lab_train
 from learnpool.lab.bench import net, pools
+from learnpool.lab.bench import train as bench_train
 from learnpool.lab.bench.plan import Plan
+from learnpool.lab.directory import Result
+from learnpool.lab.presets import preset
+from learnpool.lab.run import Run
 
 
 @pytest.fixture
@@ -69,14 +77,14 @@ def test_version(learnpool):
 def test_no_command_shows_the_commands(learnpool):
     status, text, error = learnpool()
     assert (status, error) == (0, "")
-    for command in ("demo", "bench", "figure", "info"):
+    for command in ("demo", "train", "look", "calibration", "bench", "figure", "info"):
         assert f" {command} " in text
 
 
 def test_bench_alone_shows_its_commands(learnpool):
     status, text, error = learnpool("bench")
     assert (status, error) == (0, "")
-    for command in ("pools", "net"):
+    for command in ("pools", "net", "train"):
         assert f" {command} " in text
 
 
@@ -106,10 +114,28 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("demo --sedes 3", 2, "--sedes"),
         ("figure", 2, "out"),
         ("figure region.pdf", 2, "wanted a .svg or .png file, got 'region.pdf'"),
-        ("figure nowhere/region.svg", 1, "No such file or directory: nowhere/region.svg"),
-        ("demo --out file", 1, "Not a directory: file"),
-        ("demo --out file/runs", 1, "Not a directory: file/runs"),
-        ("train", 2, "'train'"),
+        ("figure nowhere/region.svg", 2, "No such file or directory: nowhere/region.svg"),
+        ("demo --out file", 2, "Not a directory: file"),
+        ("demo --out file/runs", 2, "Not a directory: file/runs"),
+        ("trian", 2, "'trian'"),
+        ("train --out file", 2, "Not a directory: file"),
+        ("train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
+        ("train --preset fast", 2, "preset: wanted one of paper, modern, cpu, got 'fast'"),
+        ("train --data imagenet", 2, "unknown data 'imagenet'"),
+        ("train --data mnist --data-dir .", 2, "mnist: none of its files found in ."),
+        ("train --epochs 0", 2, "run: epochs: input should be greater than 0, got 0"),
+        ("train --precision float16", 2, "run: precision: input should be 'float32' or 'bfloat16', got 'float16'"),
+        ("train --train-size 9999", 2, "--train-size: wanted 1 to 1132 images, got 9999"),
+        ("train --set batch=2000", 2, "batch: wanted at most the 1132 training images, got 2000"),
+        ("train --set dropout", 2, "--set: wanted FIELD=VALUE, got 'dropout'"),
+        ("train --set dropuot=0.1", 2, "unknown field 'dropuot'; known: data, pool"),
+        ("train --set dropout=much", 2, "run: dropout: input should be a valid number, got 'much'"),
+        ("train --set rate=0.1,fast", 2, "--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got '0.1,fast'"),
+        ("train --set prepare=zca", 2, "unknown preparation 'zca'"),
+        ("train --model nowhere:net", 2, "net: cannot import nowhere"),
+        ("train --model json:net", 2, "net: json has no function net"),
+        ("train --model nowhere", 2, "net: wanted dsn or package.module:function, got 'nowhere'"),
+        ("train --set pool=gated:net --set data=mnist", 2, "none of its files"),
         ("bench pool", 2, "'pool'"),
         ("bench pools --shapes 64x128", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '64x128'"),
         ("bench pools --shapes 8x8x8x8,8xCx8x8", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '8xCx"),
@@ -128,14 +154,21 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("bench pools --share all", 2, "unknown share 'all'"),
         ("bench pools --rounds 0", 2, "'--rounds'"),
         ("bench pools --threads 0", 2, "'--threads'"),
-        ("bench pools --out file --shapes 1x1x4x4", 1, "Not a directory: file"),
+        ("bench pools --out file --shapes 1x1x4x4", 2, "Not a directory: file"),
+        ("bench train --pairs 1", 2, "'--pairs'"),
+        ("bench train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
+        ("bench train --out file", 2, "Not a directory: file"),
         ("bench net --pairs 1", 2, "'--pairs'"),
         ("bench net --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
-        ("bench net --data imagenet", 2, "unknown data 'imagenet'; known: mnist, cifar10, cifar100, svhn"),
+        (
+            "bench net --data imagenet",
+            2,
+            "unknown data 'imagenet'; known: mnist, fashion-mnist, cifar10, cifar100, svhn",
+        ),
         ("bench net --data mnist --pool gated:net", 2, "tie: layers must have equal windows, got 3×3 and 2×2"),
         ("bench net --width 0", 2, "width must be a number above 0, got 0.0"),
         ("bench net --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
-        ("bench net --out file", 1, "Not a directory: file"),
+        ("bench net --out file", 2, "Not a directory: file"),
     ],
 )
 def test_a_mistake_is_one_line(words, status, part, learnpool, monkeypatch, tmp_path):
@@ -154,6 +187,70 @@ def test_options_reach_the_demo(learnpool, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "demo", lambda *given: calls.append(given))
     assert learnpool("demo", "--out", str(tmp_path), "--seeds", "4", "--jobs", "1", "--epochs", "2")[0] == 0
     assert calls == [(tmp_path, 4, 1, 2)]
+
+
+def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
+    calls = []
+
+    def train(run, out, **options):
+        calls.append((run, out, options))
+        return Result(run.id, 1.5, 2, 3, 0.1, 2, {}, 1000, 18, 60, 60, 30, 0, {}, "")
+
+    monkeypatch.setattr(lab_train, "train", train)
+    words = "--data cifar10 --pool gated --preset modern --seed 3 --epochs 2 --train-size 500 --no-augment"
+    words += " --precision bfloat16 --no-channels-last --compile --set dropout=0.3 --set rate=0.1 --set nesterov=false"
+    words += " --data-dir data --threads 3 --workers 1 --device cpu --tensorboard"
+    status, text, error = learnpool("train", *words.split(), "--out", str(tmp_path))
+    (run, out, options), *_ = calls
+    assert (status, error, out) == (0, "", tmp_path)
+    assert text.startswith(
+        "cifar10, gated, seed 3: 1.50 % test error after 2 epochs, 1.0 minutes of training\n1,000 param"
+    )
+    changes = {"pool": "gated", "seed": 3, "epochs": 2, "train_size": 500, "pad": 0, "mirror": False}
+    changes |= {"precision": "bfloat16", "channels_last": False, "compile": True, "dropout": 0.3, "rate": (0.1,)}
+    assert run == preset("modern", "cifar10", **changes, nesterov=False)
+    watch = options.pop("watch")
+    places = {"data_dir": Path("data"), "threads": 3, "workers": 1, "device": "cpu", "tensorboard": True}
+    assert options == places
+    assert callable(watch)
+    assert learnpool("train", "--quiet", "--augment") == (0, "", "")
+    assert (calls[1][0].pad, calls[1][2]["watch"]) == (1, None)
+    assert json.loads(learnpool("train", "--json")[1])["pool_parameters"] == 18
+
+
+def test_dry_run_shows_every_field_and_trains_nothing(learnpool, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, text, error = learnpool(
+        "train", "--dry-run", "--preset", "paper", "--data", "cifar10", "--pool", "tree3+gated"
+    )
+    run = preset("paper", "cifar10", pool="tree3+gated")
+    assert (status, error, list(tmp_path.iterdir())) == (0, "", [])
+    assert [line.split()[0] for line in text.splitlines()[:-2]] == list(Run.model_fields)
+    assert "\nrate           0.025,0.0125,0.0001 " in text
+    assert text.endswith(f"\nruns/{run.id}\n")
+    assert Run.model_validate_json(learnpool("train", "--dry-run", "--json")[1]) == preset("cpu", "digits")
+
+
+def test_the_bar_tells_error_rate_and_time(learnpool, tmp_path):
+    words = "--epochs 2 --set width=0.05 --train-size 200 --out"
+    status, _, error = learnpool("train", *words.split(), str(tmp_path))
+    assert status == 0
+    assert re.search(r"training .* 100 % 0:00:\d\d 0:00:00 \d+\.\d % wrong, rate \d", error)
+
+
+def test_a_loss_that_is_no_number_is_one_line(learnpool, tmp_path):
+    words = "--quiet --set width=0.05 --set rate=1e9 --out"
+    status, text, error = learnpool("train", *words.split(), str(tmp_path))
+    assert (status, text) == (1, "")
+    assert re.fullmatch(r"learnpool: the (loss is nan|loss is inf|weights are not finite) in epoch 1, .*\n", error)
+
+
+def test_help_of_train_is_short_and_has_an_example(learnpool, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    status, text, _ = learnpool("train", "--help")
+    assert status == 0
+    assert "learnpool train --data cifar10 --pool tree3+gated" in text
+    assert len(text.splitlines()) <= 50
 
 
 def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
@@ -180,6 +277,10 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
     )
     race = net.Race(pool="gated", data="svhn", batch=2, width=0.1, layout="channels_last", pairs=4, threads=3)
     assert calls == [(plan, tmp_path), (race, tmp_path)]
+    monkeypatch.setattr(bench_train, "bench", lambda *given: calls.append(given))
+    words = f"--pool gated --pairs 4 --batch 2 --width 0.1 --threads 3 --out {tmp_path}"
+    assert learnpool("bench", "train", *words.split())[0] == 0
+    assert calls[2] == (bench_train.Race(pool="gated", pairs=4, batch=2, width=0.1, threads=3), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +289,7 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         (KeyboardInterrupt(), 130, "interrupted"),
         (typer.Abort(), 130, "interrupted"),  # what typer made of Ctrl-C in older versions
         (ChildProcessError("a training process died"), 1, "a training process died"),
-        (OSError(28, "No space left on device", "demo.png"), 1, "No space left on device: demo.png"),
+        (OSError(28, "No space left on device", "demo.png"), 2, "No space left on device: demo.png"),
     ],
 )
 def test_what_stops_the_demo_is_one_line(failure, status, message, learnpool, monkeypatch):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import reference
+from .derivative import forward_mode
 from .operator import check_parameter, check_tensor
 from .tree import AVG, FIXED, MAX, Plan, Tree, decode
 
@@ -27,7 +28,8 @@ def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: 
     largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
     inputs = share_of_max(plan, wide), largest.to(wide.dtype), mean.to(wide.dtype)
-    blended: Tensor = Blend.apply(*inputs)  # type: ignore[no-untyped-call]
+    plain = not torch.compiler.is_compiling() and forward_mode()  # Blend has a formula for backward alone
+    blended: Tensor = reference.blend(*inputs) if plain else Blend.apply(*inputs)  # type: ignore[no-untyped-call]
     return blended.to(x.dtype)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
-from . import adaptive, operator, reference, stochastic
+from . import adaptive, composition, derivative, operator, reference, stochastic
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 from .window import Size, Window, by
 
@@ -33,10 +33,18 @@ def run(
     words: tuple[str, str] = ("weight", "mix"),
 ) -> Tensor:
     """Call the operator; when it refuses, say why in the words of the caller ``name``."""
-    if operator.transformed():
-        operator.check(name, x, weight, mix, program, window, words)
-        return reference.forward(x, weight, mix, program, window)
     try:
+        if torch.compiler.is_compiling():
+            if _for_onnx():
+                operator.check(name, x, weight, mix, program, window, words)
+                return composition.forward(x, weight, mix, program, window, composition.smooth)
+        elif derivative.forward_mode():
+            pass
+        elif not torch.is_grad_enabled():
+            with torch._C._AutoDispatchBelowAutograd():  # the way through autograd is Python, and half of a small call
+                return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+        elif derivative.levels() == 1:
+            return derivative.Pool.apply(x, weight, mix, derivative.Spec(tuple(program), window))  # type: ignore[no-untyped-call, no-any-return]
         return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError) as error:
         refusal = error
@@ -46,18 +54,23 @@ def run(
 
 def none(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
     """No rows of a parameter, for a tree that needs none."""
-    if not hasattr(x, "new_empty"):
+    try:
+        return x.new_empty((0, *(1,) * (dims + 1), *taps))
+    except AttributeError:
         return torch.empty(0)  # the operator will refuse x
-    return x.new_empty((0, *(1,) * (dims + 1), *taps))
 
 
 def run_stochastic(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """Draw (in training) and call the operator."""
     shape = operator.check_input(name, x, window)
     sample = torch.rand(shape, dtype=reference.accumulator(x.dtype), device=x.device) if training else None
-    if operator.transformed():
-        return stochastic.forward(x, sample, window)
+    if sample is None and _for_onnx():
+        return stochastic.expected(x, window)
     return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
+
+
+def _for_onnx() -> bool:
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def _three(function: Callable[Concatenate[int, str, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:

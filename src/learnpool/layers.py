@@ -89,17 +89,18 @@ class _Pool(_Windowed, Learned):
         self._sizes_from(shape[-self.dims - 1], shape[-self.dims :], self.window.kernel)
 
     def forward(self, input: Tensor) -> Tensor:
-        weight: Tensor | None = self.weight
+        name, window = type(self).__name__, self.window
+        weight = self._own("weight")
         mix = self.proportions()
-        if sharing.by_region(self.share):
-            output = check_input(type(self).__name__, input, self.window)[-self.dims :]
+        if self.share in sharing.REGIONAL:
+            output = check_input(name, input, window)[-self.dims :]
             weight = None if weight is None else sharing.resample(weight, output)
             mix = None if mix is None else sharing.resample(mix, output)
         if weight is None:
-            weight = functional.none(input, self.dims, self.window.kernel)
+            weight = functional.none(input, self.dims, window.kernel)
         if mix is None:
             mix = functional.none(input, self.dims)
-        return functional.run(type(self).__name__, input, weight, mix, self.tree.program, self.window)
+        return functional.run(name, input, weight, mix, self.tree.program, window)
 
     def extra_repr(self) -> str:
         return f"{self._tree_repr()}{self._window_repr()}{self._options_repr()}"

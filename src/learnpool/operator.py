@@ -1,8 +1,7 @@
 """``learnpool::pool`` and ``learnpool::pool_backward``: the reference as operators PyTorch knows.
 
-The reference is their kernel on every device that has no faster one. Only x and the parameters are saved for backward;
-backward is an operator too, and does no work for gradients nobody asked for. Its own derivative is the vector-Jacobian
-product of the reference's backward, in plain operations, so derivatives of any order exist.
+The reference is their kernel on every device that has no faster one. Backward is an operator too, and does no work for
+gradients nobody asked for. ``derivative.py`` makes them differentiable.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode, bool count_include_pad"
 _INPUTS = f"Tensor x, Tensor weight, Tensor mix, int[] program, {_WINDOW}"
-LIBRARY.define(f"pool({_INPUTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-LIBRARY.define(
-    f"pool_backward(Tensor grad, {_INPUTS}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+if not torch._C._jit_get_schemas_for_operator("learnpool::pool"):  # the compiled library, where there is one, has them
+    LIBRARY.define(f"pool({_INPUTS}) -> Tensor")
+    LIBRARY.define(f"pool_backward(Tensor grad, {_INPUTS}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)")
 
 Numbers = Sequence[int]
 
@@ -83,18 +80,6 @@ def check_tensor(name: str, x: Any, dims: int) -> None:
         raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
     if any(n == 0 for n in x.shape[-dims - 1 :]):
         raise ValueError(f"{name}: only the batch may be empty, got shape {list(x.shape)}")
-
-
-def transformed() -> bool:
-    """Whether forward-mode AD or a torch.func transform is at work, which a registered backward formula does not serve.
-
-    Under either the reference's plain operations are differentiated instead: slower, never silently wrong.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    transform = torch._C._functorch.peek_interpreter_stack()
-    differentiates = transform is not None and transform.key() != torch._C._functorch.TransformType.Vmap
-    return differentiates or torch.autograd.forward_ad._current_level >= 0
 
 
 def check_parameter(
@@ -208,55 +193,6 @@ def _nothing(like: Tensor) -> Tensor:
     return like.new_empty((0,))
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-    x, weight, mix, *ctx.rest = inputs
-    ctx.save_for_backward(x, weight, mix)
-
-
-def _pool_derivative(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    mask = ctx.needs_input_grad[:3]
-    grads = torch.ops.learnpool.pool_backward(grad, *ctx.saved_tensors, *ctx.rest, mask)
-    return (*(g if asked else None for g, asked in zip(grads, mask, strict=True)), *[None] * len(ctx.rest))
-
-
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
-    grad, x, weight, mix, *ctx.rest = inputs
-    ctx.save_for_backward(grad, x, weight, mix)
-
-
-def _pool_backward_derivative(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-    program, *numbers, mask = ctx.rest
-
-    def again(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor) -> tuple[Tensor | None, ...]:
-        return reference.backward(grad, x, weight, mix, program, window_of(*numbers), mask)
-
-    return (*vjp(again, ctx.saved_tensors, ctx.needs_input_grad, gradients), *[None] * len(ctx.rest))
-
-
-def vjp(function: Any, inputs: Sequence[Tensor], asked: Sequence[bool], gradients: Sequence[Tensor]) -> list[Any]:
-    """What reaches ``inputs`` through a function of plain operations; differentiable again where autograd asks."""
-    wanted = [i for i in range(len(inputs)) if asked[i]]
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # A view of each input is the edge of this graph, so that its other uses do not answer for it.
-        edges = [t.view_as(t) if asked[i] else t.detach() for i, t in enumerate(inputs)]
-        pairs = [(y, g) for y, g in zip(function(*edges), gradients, strict=True) if y is not None and y.requires_grad]
-        found: Sequence[Tensor | None] = [None] * len(wanted)
-        if pairs:
-            outputs, grads = zip(*pairs, strict=True)
-            found = torch.autograd.grad(
-                outputs, [edges[i] for i in wanted], grads, create_graph=again, allow_unused=True
-            )
-    result: list[Any] = [None] * len(inputs)
-    for i, gradient in zip(wanted, found, strict=True):
-        result[i] = gradient
-    return result
-
-
-for _name, _kernel, _fake, _derivative, _keep in (
-    ("pool", _pool, _pool_fake, _pool_derivative, _save),
-    ("pool_backward", _pool_backward, _pool_backward_fake, _pool_backward_derivative, _save_backward),
-):
+for _name, _kernel, _fake in (("pool", _pool, _pool_fake), ("pool_backward", _pool_backward, _pool_backward_fake)):
     LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"learnpool::{_name}", _fake, lib=LIBRARY)
-    torch.library.register_autograd(f"learnpool::{_name}", _derivative, setup_context=_keep, lib=LIBRARY)

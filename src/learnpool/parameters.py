@@ -13,6 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
+from .derivative import forward_mode
 from .operator import FLOATS
 from .tree import FILTER, GATE, Tree, decode
 from .window import by
@@ -102,9 +103,23 @@ class Learned(LazyModuleMixin, nn.Module):
                 elif node.code == GATE:
                     parameter[node.parameter] = 0
 
+    def _own(self, name: str) -> Tensor | None:
+        """The parameter ``name``; ``self.name`` is slow, and needed only where something took the parameter's place."""
+        own = self._parameters
+        return own[name] if name in own else getattr(self, name)
+
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
-        return None if self.mix is None else Clamp.apply(self.mix)  # type: ignore[no-untyped-call]
+        mix = self._own("mix")
+        if mix is None:
+            return None
+        clamp: Any = Clamp.apply
+        if not torch.compiler.is_compiling():
+            if forward_mode():
+                clamp = ClampForward.apply
+            elif not torch.is_grad_enabled() or torch._C._is_tracing():  # TorchScript stores no gradient of Python
+                return mix.clamp(0, 1)
+        return clamp(mix)  # type: ignore[no-any-return]
 
     def _sizes_from(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
         """Give lazy parameters their sizes and start values."""
@@ -184,6 +199,22 @@ class Clamp(torch.autograd.Function):
         (grad,) = grads  # descent moves against it
         outward = ((mix >= 1) & (grad < 0)) | ((mix <= 0) & (grad > 0))
         return torch.where(outward, 0, grad)
+
+
+class ClampForward(Clamp):
+    """``Clamp`` with its mirror image for forward mode; apart, because torch.compile refuses functions with one."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        Clamp.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        (mix,) = ctx.saved_tensors
+        (tangent,) = tangents
+        outward = ((mix >= 1) & (tangent > 0)) | ((mix <= 0) & (tangent < 0))
+        return torch.where(outward, 0, tangent)
 
 
 def tie(layers: Iterable[nn.Module]) -> None:

@@ -12,7 +12,7 @@ adds up each cell's gradients in the order PyTorch's own pools do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from .tree import AVG, FILTER, FIXED, GATE, MAX, Plan, decode
 from .window import Tap, Window
+
+Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Responses(NamedTuple):
@@ -146,7 +148,16 @@ def respond(x: Tensor, weight: Tensor, plan: Plan, window: Window) -> Responses:
     return Responses(maximum, winner, None if total is None else total / count, count, dots)
 
 
-def evaluate(plan: Plan, region: Responses, mix: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """``p left + (1 − p) right``; a proportion of exactly 1 or 0 does not read the other side, be it inf or NaN."""
+    # Smooth has the right derivative in p; it gives way where its value would differ.
+    smooth = p * left + (1 - p) * right
+    only_left = (p == 1) & (~right.isfinite() | (left == 0))  # a zero keeps its sign
+    only_right = (p == 0) & (~left.isfinite() | (right == 0))
+    return torch.where(only_left, left, torch.where(only_right, right, smooth))
+
+
+def evaluate(plan: Plan, region: Responses, mix: Tensor, blend: Blend = blend) -> tuple[list[Tensor], list[Tensor]]:
     """The value of each node and the proportion of each inner one, from the back of the program to its root."""
     values = [region.cells] * len(plan.nodes)
     proportions = [region.cells] * len(plan.nodes)
@@ -168,16 +179,6 @@ def evaluate(plan: Plan, region: Responses, mix: Tensor) -> tuple[list[Tensor], 
             values[place] = blend(p, values[node.left], values[node.right])
             proportions[place] = p
     return values, proportions
-
-
-def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """``p left + (1 − p) right``; a proportion of exactly 1 or 0 does not read the other side, be it inf or NaN."""
-    smooth = (
-        p * left + (1 - p) * right
-    )  # which has the right derivative in p; it gives way where its value would differ
-    only_left = (p == 1) & (~right.isfinite() | (left == 0))  # a zero keeps its sign
-    only_right = (p == 0) & (~left.isfinite() | (right == 0))
-    return torch.where(only_left, left, torch.where(only_right, right, smooth))
 
 
 def unblend(delta: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:

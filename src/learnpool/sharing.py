@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SHARES = ("layer", "region", "channel", "region_channel", "net")
+REGIONAL = ("region", "region_channel")
 
 
 def check(name: str, share: object) -> str:
@@ -32,7 +33,7 @@ def by_channel(share: str) -> bool:
 
 
 def by_region(share: str) -> bool:
-    return share in ("region", "region_channel")
+    return share in REGIONAL
 
 
 def extent(share: str, channels: int | None, grid: Sequence[int] | None, dims: int) -> tuple[int, ...] | None:
@@ -55,7 +56,10 @@ def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
     An equal grid is returned as it is. Halves are resampled in float32.
     """
     dims = len(grid)
-    if grid_of(parameter, dims) == tuple(grid):
+    # An exported program has to serve every size, so a symbol is not compared with a number there, which would fix it;
+    # resampling to an equal grid changes nothing either. torch.compile may compile again, and knows.
+    known = all(isinstance(n, int) for n in grid) or not torch.compiler.is_exporting()
+    if known and grid_of(parameter, dims) == tuple(grid):
         return parameter
     lead, taps = parameter.shape[:2], parameter.shape[2 + dims :]
     planes = parameter.movedim(tuple(range(2, 2 + dims)), tuple(range(-dims, 0)))  # [rows, C|1, taps..., *old]
@@ -64,4 +68,5 @@ def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
         flat = flat.float()
     mode = ("linear", "bilinear", "trilinear")[dims - 1]
     new = F.interpolate(flat, size=list(grid), mode=mode, align_corners=False).to(parameter.dtype)
-    return new.reshape(*lead, *taps, *grid).movedim(tuple(range(-dims, 0)), tuple(range(2, 2 + dims)))
+    back = new.reshape(*lead, *taps, *grid).movedim(tuple(range(-dims, 0)), tuple(range(2, 2 + dims)))
+    return back.contiguous()  # as the kernel wants it; and inductor loses its way in other strides of unknown size

@@ -17,7 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operator import LIBRARY, check_gradient, check_input, vjp, window_of
+from . import composition, operator
+from .batching import apart, images, lead
+from .derivative import differentiable, vjp
+from .operator import LIBRARY, check_gradient, check_input
 from .reference import accumulator
 from .window import Window, empty
 
@@ -31,12 +34,23 @@ def forward(x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     return _pick(x, sample, window)[0].to(x.dtype)
 
 
+def expected(x: Tensor, window: Window) -> Tensor:
+    """``Σ p_i x_i``, as ``forward`` without sample, from convolutions: the form for exporters."""
+    if x.dim() == window.dims + 1:
+        return expected(x.unsqueeze(0), window).squeeze(0)
+    wide = x.to(accumulator(x.dtype))
+    w = wide.clamp(min=0)
+    chance, weighed = composition.total(w, window), composition.total(w * w, window)
+    mean = composition.total(wide, window) / composition.counts(wide, window)
+    return torch.where(chance == 0, mean, weighed / chance).to(x.dtype)
+
+
 def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     """The picked cell receives the gradient; in evaluation ``∂y/∂x_i = (2 x_i − y) / Σ w`` where ``x_i > 0``."""
     kind = accumulator(x.dtype)
     value, winner, total, flat = _pick(x, sample, window)
     delta = grad.to(kind)
-    dx = torch.zeros(x.shape, dtype=kind, device=x.device)
+    dx = torch.zeros_like(x, dtype=kind)
     for number, tap in reversed(list(enumerate(window.taps(x.shape[-window.dims :])))):
         if sample is not None:
             share = (winner[tap.regions] == number).to(kind)
@@ -53,7 +67,7 @@ def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Ten
     kind = accumulator(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
-    total = torch.zeros(shape, dtype=kind, device=x.device)
+    total = x.new_zeros(shape, dtype=kind)  # not torch.zeros: under vmap it has to be a batch like x
     for tap in window.taps(size):
         total[tap.regions] += x[tap.cells].to(kind).clamp(min=0)
     flat = total == 0
@@ -61,7 +75,7 @@ def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Ten
 
     value = torch.zeros_like(total)
     passed = torch.zeros_like(total)  # Σ w of the taps so far
-    winner = torch.full(shape, -1, dtype=torch.int32, device=x.device)
+    winner = torch.full_like(total, -1, dtype=torch.int32)
     for number, tap in enumerate(window.taps(size)):
         cell = x[tap.cells].to(kind)
         w = torch.where(flat[tap.regions], 1, cell.clamp(min=0))
@@ -88,19 +102,20 @@ def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple
     return shape
 
 
-def _of(numbers: Sequence[Any]) -> Window:
+def window_of(numbers: Sequence[Any]) -> Window:
+    """The window inside a call of these operators."""
     kernel, stride, padding, dilation, ceil_mode = numbers
-    return window_of(kernel, stride, padding, dilation, ceil_mode, False)
+    return operator.window_of(kernel, stride, padding, dilation, ceil_mode, False)
 
 
 def _pool(x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    window = _of(numbers)
+    window = window_of(numbers)
     shape = _check("learnpool::stochastic_pool", x, sample, window)
     return empty(shape, x, window.dims).copy_(forward(x, sample, window))
 
 
 def _pool_fake(x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    window = _of(numbers)
+    window = window_of(numbers)
     return empty(_check("learnpool::stochastic_pool", x, sample, window), x, window.dims)
 
 
@@ -114,39 +129,49 @@ def _backward_fake(grad: Tensor, x: Tensor, sample: Tensor | None, *numbers: Any
 
 
 def _check_backward(grad: Tensor, x: Tensor, sample: Tensor | None, numbers: Sequence[Any]) -> Window:
-    name, window = "learnpool::stochastic_pool_backward", _of(numbers)
+    name, window = "learnpool::stochastic_pool_backward", window_of(numbers)
     check_gradient(name, grad, x, _check(name, x, sample, window))
     return window
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+def _save(ctx: Any, inputs: Sequence[Any]) -> None:
     x, sample, *ctx.numbers = inputs
     ctx.save_for_backward(x, sample)
 
 
-def _derivative(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _formula(ctx: Any, asked: Sequence[bool], grad: Tensor) -> tuple[Any, ...]:
     return (torch.ops.learnpool.stochastic_pool_backward(grad, *ctx.saved_tensors, *ctx.numbers), None, *[None] * 5)
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
+def _save_backward(ctx: Any, inputs: Sequence[Any]) -> None:
     grad, x, sample, *ctx.numbers = inputs
     ctx.save_for_backward(grad, x, sample)
 
 
-def _backward_derivative(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+def _formula_backward(ctx: Any, asked: Sequence[bool], gradient: Tensor) -> tuple[Any, ...]:
     grad, x, sample = ctx.saved_tensors
-    window = _of(ctx.numbers)
+    window = window_of(ctx.numbers)
 
     def again(grad: Tensor, x: Tensor) -> tuple[Tensor]:
         return (backward(grad, x, sample, window),)
 
-    return (*vjp(again, (grad, x), ctx.needs_input_grad, (gradient,)), None, *[None] * 5)
+    return (*vjp(again, (grad, x), asked, (gradient,)), None, *[None] * 5)
 
 
-for _name, _kernel, _fake, _slope, _keep in (
-    ("stochastic_pool", _pool, _pool_fake, _derivative, _save),
-    ("stochastic_pool_backward", _backward, _backward_fake, _backward_derivative, _save_backward),
+def _vmap(info: Any, at: Sequence[Any], *inputs: Any) -> tuple[Tensor, int]:
+    """No parameters, so a batch is more images."""
+    tensors, numbers = inputs[:-5], inputs[-5:]
+    name, dims = ("stochastic_pool", "stochastic_pool_backward")[len(tensors) - 2], len(numbers[0])
+    each = [None if t is None else lead(t, b, info.batch_size) for t, b in zip(tensors, at, strict=False)]
+    y = getattr(torch.ops.learnpool, name)(*(None if t is None else images(t, dims) for t in each), *numbers)
+    return apart(y, each[0], dims), 0  # type: ignore[arg-type]
+
+
+for _name, _kernel, _fake, _keep, _slope, _plain in (
+    ("stochastic_pool", _pool, _pool_fake, _save, _formula, forward),
+    ("stochastic_pool_backward", _backward, _backward_fake, _save_backward, _formula_backward, backward),
 ):
     LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"learnpool::{_name}", _fake, lib=LIBRARY)
-    torch.library.register_autograd(f"learnpool::{_name}", _slope, setup_context=_keep, lib=LIBRARY)
+    torch.library.register_vmap(f"learnpool::{_name}", _vmap, lib=LIBRARY)
+    differentiable(_name, _keep, _slope, lambda *inputs, plain=_plain: plain(*inputs[:-5], window_of(inputs[-5:])))

@@ -127,8 +127,11 @@ def _outputs(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
     room = n + 2 * p - d * (k - 1) - 1
     if not ceil_mode:
         return room // s + 1
-    # The last window has to begin inside the input or its left padding.
-    return torch.sym_min(-(-room // s) + 1, (n + p - 1) // s + 1)  # type: ignore[no-any-return]
+    out = (room + s - 1) // s + 1
+    if p + s <= d * (k - 1) + 1:
+        return out
+    # The last window has to begin inside the input or its left padding; windows as above always do.
+    return torch.sym_min(out, (n + p - 1) // s + 1)  # type: ignore[no-any-return]
 
 
 def _axis(n: int, out: int, k: int, s: int, p: int, d: int) -> Iterator[tuple[int, slice, slice]]:

@@ -1,9 +1,10 @@
-"""The command line: ``learnpool demo``, ``data``, ``bench``, ``figure`` and ``info``.
+"""The command line: ``learnpool demo``, ``train``, ``data``, ``look``, ``calibration``, ``bench``, ``figure`` …
 
 Its packages are an extra, so nothing but the standard library and torch is imported before ``main`` runs. A mistake of
 the user is one line on stderr; only a mistake of ours is a traceback.
 """
 
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from ..version import __version__
 if TYPE_CHECKING:
     import typer
 
-EXTRA = ("matplotlib", "PIL", "rich", "scipy", "sklearn", "typer")
+EXTRA = ("matplotlib", "PIL", "pydantic", "rich", "safetensors", "scipy", "sklearn", "typer")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -36,7 +37,9 @@ def main() -> None:
     except KeyboardInterrupt:
         status = INTERRUPTED
     except OSError as error:
-        fail(f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error))
+        if error.strerror and error.filename:  # a full disk, a directory nobody may write to
+            fail(f"{error.strerror}: {error.filename}", 2)
+        fail(str(error))
     except Exception as error:
         # Typer brings its own click or uses the installed one; both families of errors have this method.
         if type(error).__name__ == "Abort":
@@ -52,7 +55,8 @@ def main() -> None:
 
 def fail(message: str, status: int = 1) -> NoReturn:
     """Say why in one line, and exit."""
-    print("learnpool:", " ".join(message.split()), file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":  # of several processes under torchrun one speaks
+        print("learnpool:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
 
 
@@ -60,7 +64,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, data
+    from . import bench, calibration, data, look, train
 
     app = typer.Typer(add_completion=False, help="Pooling that learns, for PyTorch.")
 
@@ -106,6 +110,9 @@ def build() -> "typer.Typer":
         for name, value in facts():
             print(f"{name:<10} {value}")
 
+    app.command()(train.train)
+    app.command()(look.look)
+    app.command()(calibration.calibration)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")
     return app

@@ -10,8 +10,8 @@ from . import mistakes
 
 
 def build() -> typer.Typer:
-    """``learnpool bench pools`` and ``learnpool bench net``."""
-    app = typer.Typer(help="Measure how fast the pools are, alone or in a network.")
+    """``learnpool bench pools``, ``net`` and ``train``."""
+    app = typer.Typer(help="Measure how fast the pools are, alone or in a network, and training itself.")
     threads_help = "Threads; as torch is set if not given."
 
     @app.callback(invoke_without_command=True)
@@ -80,6 +80,25 @@ def build() -> typer.Typer:
                 pairs=pairs,
                 threads=threads or torch.get_num_threads(),
             )
+        lab.bench(race, out)
+
+    @app.command()
+    def train(
+        out: Annotated[Path, typer.Option(help="Directory for train.json.")] = Path("runs/bench"),
+        pool: Annotated[str, typer.Option(help="The network's pools.")] = "max",
+        pairs: Annotated[int, typer.Option(min=2, help="Steps of each kind.")] = 60,
+        batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
+        width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
+        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+    ) -> None:
+        """Time the lab's training step against the same step written by hand, and the making of its batches."""
+        from ..lab.bench import train as lab
+
+        with mistakes():
+            race = lab.Race(
+                pool=pool, width=width, batch=batch, pairs=pairs, threads=threads or torch.get_num_threads()
+            )
+            _ = race.run  # a trial
         lab.bench(race, out)
 
     return app

@@ -16,11 +16,10 @@ from matplotlib.path import Path as Curve
 from torch import Tensor
 
 from .. import Avg, Max, functional
+from ..facts import number
+from ..pictures import GREY, INK, LEFT, PALE, RIGHT, SIGNED
 
 SUFFIXES = (".png", ".svg")
-INK, GREY, PALE = "#1f2328", "#656d76", "#d8dee4"
-LEFT, RIGHT = "#d9730d", "#2f6fb5"  # left is what a proportion multiplies: max, or the first filter
-SIGNED = LinearSegmentedColormap.from_list("signed", ["#8250df", "#ffffff", "#1a7f37"])
 V1, V2 = "$v_1$·$x$", "$v_2$·$x$"
 VALUES = LinearSegmentedColormap.from_list("values", ["#ffffff", "#8b949e"])
 STYLE: dict[Any, Any] = {"svg.hashsalt": "learnpool", "svg.fonttype": "path", "font.family": "DejaVu Sans"}
@@ -76,11 +75,6 @@ def rows() -> list[Row]:
         Row("gated", "$s$ max $x$ + (1 − $s$) mean $x$", gate, gate_said, largest, mean, gated, masks[0]),
         Row("tree, 2 levels", f"$s$ {V1} + (1 − $s$) {V2}", root, root_said, v1, v2, tree, masks[1], filters),
     ]
-
-
-def number(value: float, digits: int = 2) -> str:
-    """``-0.304`` as ``−0.30``: with a real minus sign and never a negative zero."""
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def draw() -> Figure:

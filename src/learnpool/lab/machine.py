@@ -68,6 +68,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory() -> int:
+    """The most bytes this process ever had in memory; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else peak * 1024
+
+
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Let torch use ``number`` threads, and afterwards as many as before."""
@@ -89,15 +99,45 @@ def prepare(out: Path) -> None:
 
 def write(path: Path, record: dict[str, Any]) -> None:
     """Write JSON, all or nothing."""
+    store(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def store(path: Path, content: bytes) -> None:
+    """Write a file, all or nothing: it is on the disk before it gets its name."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(path)  # writing to a full disk does not name the file
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 @contextmanager
 def progress(label: str, steps: int, console: Console) -> Iterator[Callable[[], None]]:
     """A bar with the time gone and the time left; what it gives advances it by one step."""
+    done = 0
+    with bar(label, console) as tell:
+        tell(0, steps, "")
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            tell(done, steps, "")
+
+        yield advance
+
+
+@contextmanager
+def bar(label: str, console: Console) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar with the time gone and the time left that is told how many steps are done, of how many, and what to say."""
     columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("", total=steps)
-        yield lambda: bar.advance(task)
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)

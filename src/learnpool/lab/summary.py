@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from rich.table import Table
 from scipy import stats
 from torch import Tensor
 
-from .figure import GREY, INK, LEFT, RIGHT, SIGNED, number
-
-SIDES = LinearSegmentedColormap.from_list("sides", [RIGHT, "#ffffff", LEFT])
+from ..facts import number
+from ..pictures import GREY, INK, LEFT, RIGHT, SIDES, SIGNED, heat_map
 
 
 @dataclass(frozen=True)
@@ -165,14 +163,3 @@ def titled(axes: Any, title: str, below: str) -> None:
     axes.text(0, 1.03, below, transform=axes.transAxes, fontsize=8, color=GREY, va="bottom")
     axes.spines[["top", "right"]].set_visible(len(axes.images) > 0)
     axes.spines[:].set_color(GREY)
-
-
-def heat_map(
-    axes: Any, grid: list[list[float]], colours: Any, limits: tuple[float, float], numbers: bool = True
-) -> None:
-    """Numbers on their colours."""
-    axes.imshow(grid, cmap=colours, vmin=limits[0], vmax=limits[1])
-    axes.set(xticks=[], yticks=[])
-    for i, row in enumerate(grid if numbers else []):
-        for j, value in enumerate(row):
-            axes.text(j, i, number(value), ha="center", va="center", fontsize=9, color=INK)

@@ -157,8 +157,10 @@ Given check_parameter(const char* name, const Tensor& p, const Tensor& x, const 
     given.grid[3 - dims + i] = p.size(2 + i);
     given.by_place |= p.size(2 + i) != 1;
   }
+  // Each call into PyTorch costs about as much as a small pool, so none is made that would change nothing.
   const ScalarType wide = x.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  given.tensor = torch::stable::contiguous(torch::stable::to(p, wide));
+  if (p.scalar_type() != wide) given.tensor = torch::stable::to(p, wide);
+  if (!given.tensor.is_contiguous()) given.tensor = torch::stable::contiguous(given.tensor);
   return given;
 }
 
@@ -179,16 +181,17 @@ struct Work {
   int64_t dims;
   bool by_channel, by_place;
   Given weight, mix;
-  Tensor x, packed_weight, packed_mix;
+  Tensor x;
+  std::vector<char> packed_weight, packed_mix;
 
   template <class A>
-  Tensor pack(const Given& given, Parameter& strides) const {
+  std::vector<char> pack(const Given& given, Parameter& strides) const {
     const int64_t channels = by_channel ? call.channels : 1, places = by_place ? call.places() : 1;
     strides = strides_of(call, given.taps, channels, by_channel, by_place);
     // Vectors of neighbouring outputs may be read from a map before the first to one past the last, where they meet zeros.
     const int64_t room = 64 + (by_place ? call.spots() : 0);
-    Tensor packed = torch::stable::new_zeros(given.tensor, {given.rows * strides.row + 2 * room});
-    A* to = static_cast<A*>(packed.mutable_data_ptr()) + room;
+    std::vector<char> packed((given.rows * strides.row + 2 * room) * sizeof(A));
+    A* to = reinterpret_cast<A*>(packed.data()) + room;
     const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
     for (int64_t row = 0; row < given.rows; ++row) {
       for (int64_t tap = 0; tap < given.taps; ++tap) {
@@ -274,7 +277,7 @@ Work prepare(const Tensor& x, const Tensor& weight, const Tensor& mix, const Num
     work.packed_weight = work.pack<float>(work.weight, call.weight);
     work.packed_mix = work.pack<float>(work.mix, call.mix);
   }
-  work.x = torch::stable::contiguous(x, layout(call, dims));
+  work.x = !call.channels_last && x.is_contiguous() ? x : torch::stable::contiguous(x, layout(call, dims));
   call.x = work.x.const_data_ptr();
 
   // Cut the work by its shape alone. Per-region gradients need a map per item, so there are fewer of them.
@@ -368,6 +371,17 @@ std::tuple<Tensor, Tensor, Tensor> pool_backward(const Tensor& grad, const Tenso
 extern "C" __attribute__((visibility("default"))) const char* learnpool_isa() { return kernels(int64_t(1) << 20).name; }
 
 }  // namespace learnpool
+
+// The schemas live here so that C++ programs have them too (AOTInductor's, above all); operator.py defines the same ones where
+// this library is absent.
+#define LEARNPOOL_INPUTS                                                                                             \
+  "Tensor x, Tensor weight, Tensor mix, int[] program, int[] kernel, int[] stride, int[] padding, int[] dilation, " \
+  "bool ceil_mode, bool count_include_pad"
+
+STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
+  m.def("pool(" LEARNPOOL_INPUTS ") -> Tensor");
+  m.def("pool_backward(Tensor grad, " LEARNPOOL_INPUTS ", bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+}
 
 STABLE_TORCH_LIBRARY_IMPL(learnpool, CPU, m) {
   m.impl("pool", TORCH_BOX(&learnpool::pool));

@@ -45,14 +45,14 @@ class Race:
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
             raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {self.layout!r}")
-        dsn(self.data, self.pool, width=self.width)  # a trial: it knows what it cannot be made of
+        dsn(self.data, self.pool, width=self.width, supervise=False)  # a trial: it knows what it cannot be made of
 
     def step(self, pool: str) -> Call:
         """Forward, loss, backward and SGD on a batch of noise; equal first weights and equal batches for all pools."""
         torch.manual_seed(0)
         table = TABLES[self.data]
-        net = dsn(self.data, pool, width=self.width)
-        x, target = torch.randn(self.batch, table.channels, table.size, table.size), torch.arange(self.batch)
+        net = dsn(self.data, pool, width=self.width, supervise=False, init="kaiming")
+        x, target = torch.randn(self.batch, table.channels, *table.image), torch.arange(self.batch)
         if self.layout == "channels_last":
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             x = x.to(memory_format=torch.channels_last)

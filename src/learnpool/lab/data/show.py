@@ -11,7 +11,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ..figure import GREY, INK, STYLE, SUFFIXES
+from ...pictures import GREY, INK
+from ..figure import STYLE, SUFFIXES
 from .folder import stream
 from .split import Dataset, Files, Folder, balanced
 

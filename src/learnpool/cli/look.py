@@ -1,0 +1,44 @@
+"""``learnpool look``: what a trained network's pools do on an image."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import mistakes
+
+
+def look(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A state_dict (.safetensors, .pt) or the directory of a training run.")
+    ],
+    image: Annotated[Path, typer.Argument(help="An image file.")],
+    model: Annotated[
+        str | None, typer.Option(help="package.module:function that makes the network a state_dict is of.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")] = Path("look.png"),
+    size: Annotated[
+        str | None, typer.Option(help="Resize the image: one number, or height,width; its own if not given.")
+    ] = None,
+    mean: Annotated[str, typer.Option(help="Subtracted from pixels in [0, 1]: one number, or one a channel.")] = "",
+    std: Annotated[str, typer.Option(help="Then divided by: one number, or one a channel.")] = "",
+) -> None:
+    """Draw what the pools of a trained network learned and what their gates choose on an image."""
+    from ..lab import look as lab
+
+    with mistakes():
+        edges = numbers("size", size or "")
+        if any(n < 1 or n != int(n) for n in edges) or len(edges) > 2:
+            raise ValueError(f"--size must be one or two whole numbers, got {size!r}")
+        asked = (int(edges[0]), int(edges[-1])) if edges else None
+        said = lab.look(checkpoint, image, out, model, asked, numbers("mean", mean), numbers("std", std))
+    print(said)
+    print(f"Written: {out}")
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """``0.5,0.5,0.5`` as numbers."""
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise ValueError(f"--{name} must be numbers with commas between them, got {text!r}") from None

@@ -1,0 +1,140 @@
+"""``learnpool train``: one network on one data set."""
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import fail, mistakes
+
+if TYPE_CHECKING:
+    from ..lab.directory import Result
+    from ..lab.run import Run
+
+
+def train(
+    data: Annotated[str, typer.Option(help="digits, mnist, cifar10, … or a folder of images.")] = "digits",
+    pool: Annotated[str, typer.Option(help="Pools by name, or conv.")] = "max",
+    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    model: Annotated[str, typer.Option(help="dsn, or your own: package.module:function.")] = "dsn",
+    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
+    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
+    augment: Annotated[bool | None, typer.Option(help="Pad, crop, mirror.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    channels_last: Annotated[bool | None, typer.Option(help="Memory layout.")] = None,
+    compiled: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field --dry-run shows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="As torch is set if not given.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read a folder's images.")] = 2,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole description, train nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train one network; run it again to go on after an interruption.
+
+    Example: learnpool train --data cifar10 --pool tree3+gated --preset cpu --data-dir data
+
+    On two processes: torchrun --nproc-per-node 2 -m learnpool train …
+    """
+    from ..lab.presets import augmentation
+    from ..lab.presets import preset as chosen
+
+    given: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
+    given |= {"channels_last": channels_last, "compile": compiled}
+    changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
+    changes |= {k: v for k, v in given.items() if v is not None}
+    with mistakes():
+        if augment is not None:
+            changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
+        changes |= dict(_changed(text) for text in change or [])
+        run = chosen(preset, **changes)
+    first = os.environ.get("RANK", "0") == "0"
+    if dry_run:
+        if first:
+            _describe(run, out, as_json)
+        return
+    options = {
+        "data_dir": data_dir,
+        "threads": threads,
+        "workers": workers,
+        "device": device,
+        "tensorboard": tensorboard,
+    }
+    result = _trained(run, out, show=first and not quiet and not as_json, **options)
+    if first and as_json:
+        print(json.dumps(asdict(result), indent=1))
+    elif first and not quiet:
+        error, spent = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
+        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {result.epochs} epochs, {spent}")
+        print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {out / run.id}")
+
+
+def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
+    """Train, with a bar on stderr."""
+    from rich.console import Console
+
+    from ..lab import machine
+    from ..lab import train as lab
+    from ..lab.data import DataError
+    from ..lab.run import RunError
+
+    bar = ExitStack()
+    tell: list[Any] = []  # the bar begins with the first step, so that what goes wrong before it stands alone
+
+    def watch(step: lab.Step) -> None:
+        if not tell:
+            tell.append(bar.enter_context(machine.bar("training", Console(stderr=True))))
+        error = f"{step.metrics['validation_error']:.1f} % wrong" if step.metrics else "first epoch"
+        tell[0](step.step, step.steps, f"{error}, rate {step.rate:.2g}")
+
+    try:
+        with bar:
+            return lab.train(run, out, watch=watch if show else None, **options)
+    except (RunError, DataError) as error:
+        fail(str(error), 2)
+    except lab.TrainingError as error:
+        fail(str(error))
+
+
+def _describe(run: "Run", out: Path, as_json: bool) -> None:
+    """Every field with its value and what it means, and where the run would be."""
+    if as_json:
+        print(run.model_dump_json(indent=1))
+        return
+    for name, field in type(run).model_fields.items():
+        value = getattr(run, name)
+        said = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+        print(f"{name:<14} {said:<22} {field.description}")
+    print(f"\n{out / run.id}")
+
+
+def _changed(text: str) -> tuple[str, Any]:
+    """``FIELD=VALUE`` of the command line."""
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set: wanted FIELD=VALUE, got {text!r}")
+    return field, _value(field, value)
+
+
+def _value(field: str, text: str) -> Any:
+    """What is meant by a field's value on the command line."""
+    if field == "rate":
+        try:
+            return tuple(float(part) for part in text.split(","))
+        except ValueError:
+            raise ValueError(f"--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
+    try:
+        return json.loads({"none": "null", "True": "true", "False": "false"}.get(text, text))
+    except ValueError:
+        return text

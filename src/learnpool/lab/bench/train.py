@@ -1,0 +1,151 @@
+"""Time the lab's training step against the same step written by hand, and what of it goes into making batches.
+
+The lab trains as it always does; after each of its steps, the one by hand is run on a batch that is there already. What
+counts is the median over pairs, so that a machine that becomes faster or slower on the way does not matter.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn import functional as F
+
+from .. import machine
+from ..batches import Batches, Pairs, Whole
+from ..data import Augment
+from ..presets import preset
+from ..ranks import Ranks
+from ..run import Run
+from ..training import Step, Training
+from .contestants import Call
+from .net import ratio
+from .pools import clock
+
+WARM = 3  # pairs that do not count
+IMAGES = 20_000  # 245 MB, far more than any cache holds
+BATCHES, STEP = 0.02, 1.03  # what we promise at most: the share of making batches, and the ratio of the steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """Everything that decides what is measured."""
+
+    pool: str = "max"
+    width: float = 0.25
+    batch: int = 64
+    pairs: int = 60
+    threads: int
+
+    @property
+    def run(self) -> Run:
+        """The run of the ``cpu`` preset on CIFAR10 that is timed."""
+        return preset("cpu", "cifar10", pool=self.pool, width=self.width, batch=self.batch, epochs=1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds, pair by pair: the lab's step, what of it made the batch, and the step by hand."""
+
+    lab: list[float]
+    batches: list[float]
+    hand: list[float]
+
+
+class Timed(Batches):
+    """Batches that know how long each took to make."""
+
+    seconds: list[float]
+
+    def epoch(self, number: int, ranks: Ranks) -> Pairs:
+        made = super().epoch(number, ranks)
+        while True:
+            began = time.perf_counter()
+            batch = next(made, None)
+            self.seconds.append(time.perf_counter() - began)
+            if batch is None:
+                return
+            yield batch
+
+
+def by_hand(model: nn.Module, run: Run) -> Call:
+    """Forward, loss, backward and SGD on one batch, as anyone would write it."""
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=run.rate[0], momentum=run.momentum, nesterov=run.nesterov, weight_decay=run.decay
+    )
+    x = torch.randn(run.batch, 3, 32, 32).to(memory_format=torch.channels_last)
+    target = torch.arange(run.batch) % 10
+    model.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), target).backward()
+        optimizer.step()
+
+    return step
+
+
+def race(asked: Race, advance: Callable[[], None]) -> Outcome:
+    """Let the lab train on noise in CIFAR10's shape, and after each step of its own take one by hand."""
+    run, alone = asked.run, Ranks(0, 1, torch.device("cpu"))
+    count = max(IMAGES, run.batch * (asked.pairs + WARM))
+    noise = torch.Generator().manual_seed(0)
+    images = torch.randn(count, 3, 32, 32, generator=noise)
+    train = Whole(images, torch.arange(count) % 10, Augment(run.pad, run.mirror))
+    shown = Timed(run, train, train, train, (3, 32, 32), tuple("0123456789"), "")
+    object.__setattr__(shown, "seconds", [])  # it is frozen
+    training = Training(run, shown, alone, Path(), None)
+    hand = by_hand(copy.deepcopy(training.model), run)
+    outcome = Outcome([], shown.seconds, [])
+    last = time.perf_counter()
+
+    def watch(step: Step) -> None:
+        nonlocal last
+        outcome.lab.append(time.perf_counter() - last)
+        outcome.hand.append(clock(hand))
+        if step.step > WARM:
+            advance()
+        if step.step == WARM + asked.pairs:
+            raise StopIteration
+        last = time.perf_counter()
+
+    with suppress(StopIteration):
+        training.learn(watch)
+    return Outcome(*(times[WARM:] for times in (outcome.lab, outcome.batches, outcome.hand)))
+
+
+def bench(asked: Race, out: Path) -> None:
+    """Race, print two sentences, write ``train.json``."""
+    console = Console()
+    machine.prepare(out)
+    facts = machine.facts()  # before our own work is a part of the load
+    bar = machine.progress("training", asked.pairs, console)
+    with machine.threads(asked.threads), torch.random.fork_rng(), bar as advance:
+        outcome = race(asked, advance)
+    steps = ratio(outcome.hand, outcome.lab)
+    share = statistics.median(made / whole for made, whole in zip(outcome.batches, outcome.lab, strict=True))
+    milliseconds = {name: 1e3 * statistics.median(times) for name, times in asdict(outcome).items()}
+    console.print(
+        f"A training step of the lab takes {milliseconds['lab']:.1f} ms, {steps['median']:.3f} × the same step by hand "
+        f"({milliseconds['hand']:.1f} ms): the median of {asked.pairs} pairs, half of them between {steps['low']:.3f} "
+        f"and {steps['high']:.3f}. Promised: at most {STEP}.",
+        highlight=False,
+    )
+    console.print(
+        f"Making its batch is {share:.2%} of it ({milliseconds['batches']:.2f} ms). Promised: at most {BATCHES:.0%}.",
+        highlight=False,
+    )
+    said = f"dsn for cifar10, {asked.pool}, width {asked.width:g}, batch {asked.batch}, threads: {asked.threads}"
+    console.print(f"{said}\n{machine.told(facts)}", highlight=False, style="dim")
+    record = facts | {"settings": asdict(asked), "ratio": steps, "batches_share": share, "seconds": asdict(outcome)}
+    machine.write(out / "train.json", record)
+    machine.warn(console, facts)
+    console.out(f"Written: {out / 'train.json'}", highlight=False)

@@ -1,0 +1,117 @@
+"""The network of a run, its groups of parameters, and a trained one from its directory."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import parameter_groups
+from ..nets.dsn import DSN, TABLES, Table, dsn
+from . import checkpoint
+from . import run as runs
+from .run import Run, RunError
+
+
+def table_of(run: Run, image: Sequence[int], classes: int) -> Table:
+    """The network's table for a run's images, ``[channels, height, width]``."""
+    channels, height, width = image
+    return TABLES.get(run.data, Table((height, width), channels, classes))
+
+
+def build(run: Run, table: Table, seed: int) -> nn.Module:
+    """The untrained network; the pools change no other start value."""
+    torch.manual_seed(seed)
+    if run.net != "dsn":
+        return _users(run, table)
+    options: dict[str, Any] = {"width": run.width, "extra_convs": run.extra_convs, "supervise": run.head_steps > 0}
+    try:
+        return dsn(table, run.pool, **options, dropout=run.dropout, init=run.init, start=run.start)
+    except ValueError as error:  # two pools that cannot be tied, an image too small
+        raise RunError(str(error)) from None
+
+
+def _users(run: Run, table: Table) -> nn.Module:
+    """``package.module:function`` called with those of pool, classes, channels and size it asks for.
+
+    Where it does not ask for a pool, the pools of what it returns are converted.
+    """
+    function = _found(run.net)
+    offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
+    wanted = inspect.signature(function).parameters
+    model = function(**{name: value for name, value in offered.items() if name in wanted})
+    if not isinstance(model, nn.Module):
+        raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
+    if "pool" not in wanted and run.pool != "max":
+        from ..convert import convert
+
+        try:
+            convert(model, run.pool, start=run.start, example=torch.zeros(1, table.channels, *table.image))
+        except ValueError as error:
+            raise RunError(str(error)) from None
+    with torch.no_grad():  # gives sizes to whatever waits for a first input
+        votes = model.eval()(torch.zeros(1, table.channels, *table.image))
+    if not isinstance(votes, torch.Tensor) or votes.shape != (1, table.classes):
+        came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
+        raise RunError(f"net: {run.net} must give [N, {table.classes}], got {came} for one image")
+    return model.train()
+
+
+def _found(name: str) -> Any:
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as python -m has it
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise RunError(f"net: cannot import {module}: {error}") from None
+    if not callable(found):
+        raise RunError(f"net: {module} has no function {function}")
+    return found
+
+
+def groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
+    """Groups for an optimizer; ``factor`` is a multiple of the common rate."""
+    pool_decay = run.decay if run.pool_decay else 0.0
+    if run.factors == "dsn" and isinstance(model, DSN):
+        made = model.parameter_groups(run.decay, pool_decay)
+    else:
+        others, pools = (group["params"] for group in parameter_groups(model))
+        made = [
+            {"name": "weights", "params": [p for p in others if p.dim() > 1], "weight_decay": run.decay},
+            {"name": "biases", "params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0},
+            {"name": "pools", "params": pools, "weight_decay": pool_decay},
+        ]
+    for group in made:
+        group["factor"] = group.get("factor", 1.0) * (run.pool_rate if group["name"] == "pools" else 1.0)
+    return [group for group in made if group["params"]]
+
+
+def load(directory: str | os.PathLike[str]) -> nn.Module:
+    """The model of a run directory as it was after its last whole epoch, ready to predict.
+
+    >>> model = learnpool.load("runs/cifar10-gated-0-3fa94c01b2")
+    """
+    path = Path(directory)
+    try:
+        run = runs.read((path / "run.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"load: {path} is no run directory: it has no run.json") from None
+    found = checkpoint.load(path)
+    if found is None:
+        raise FileNotFoundError(f"load: {path} has no checkpoint yet")
+    tensors, state = found
+    with torch.random.fork_rng():
+        model = build(run, table_of(run, state["image"], len(state["classes"])), run.seed)
+    if isinstance(model, DSN):  # heads are for training only
+        model.remove_heads()
+        tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
+    checkpoint.restore(tensors, model)
+    return model.eval()

@@ -1,0 +1,54 @@
+"""How the learning rate changes: one cycle over all steps, or a step down when the validation error stops falling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .run import Run
+
+
+class OneCycle:
+    """``t / w``, then ``(T − t + 1) / (T − w + 1)`` of the peak, at step t = 1 … T: up for w steps, then down."""
+
+    def __init__(self, run: Run, steps: int) -> None:
+        self.peak, self.steps, self.warm = run.rate[0], steps, run.warmup * steps
+
+    def rate(self, step: int) -> float:
+        if step + 1 < self.warm:
+            return self.peak * (step + 1) / self.warm
+        return self.peak * (self.steps - step) / (self.steps - self.warm + 1)
+
+    def end_epoch(self, error: float) -> None:
+        """Nothing can change it."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+class Plateau:
+    """The next rate after ``patience`` epochs without a lower validation error; the last one stays to the end."""
+
+    def __init__(self, run: Run, level: int = 0, waited: int = 0, lowest: float | None = None) -> None:
+        self.rates, self.patience = run.rate, run.patience
+        self.level, self.waited, self.lowest = level, waited, lowest
+
+    def rate(self, step: int) -> float:
+        return self.rates[self.level]
+
+    def end_epoch(self, error: float) -> None:
+        if self.lowest is None or error < self.lowest:
+            self.lowest, self.waited = error, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience and self.level + 1 < len(self.rates):
+            self.level, self.waited = self.level + 1, 0
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"level": self.level, "waited": self.waited, "lowest": self.lowest}
+
+
+def schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
+    """The schedule of a run of ``steps`` steps, as far as ``state`` says it had come."""
+    return Plateau(run, **state) if run.schedule == "plateau" else OneCycle(run, steps)

@@ -1,0 +1,97 @@
+"""Batches: fixed by seed and epoch, kept from test, from tensors and from a folder."""
+
+import pytest
+import torch
+from PIL import Image
+
+from learnpool.lab.batches import batches, seeded
+from learnpool.lab.data import DataError
+from learnpool.lab.ranks import Ranks
+from learnpool.lab.run import Run
+from learnpool.lab.train import train
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+
+
+def epoch(run, number):
+    return list(batches(run, None, ALONE).epoch(number, ALONE))
+
+
+def test_seed_and_epoch_decide_the_batches():
+    run = Run(pad=1, mirror=True, batch=100)
+    first, again, later = epoch(run, 0), epoch(run, 0), epoch(run, 1)
+    assert len(first) == 11  # of 1,132 images
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(first, again, strict=True))
+    assert not torch.equal(first[0][1], later[0][1])
+    assert not torch.equal(first[0][1], epoch(Run(pad=1, mirror=True, batch=100, seed=1), 0)[0][1])
+    assert len({seeded(run, use, e) for use in ("batches", "noise", "weights") for e in range(50)}) == 150
+
+
+def test_an_epoch_shows_every_image_at_most_once():
+    shown = batches(Run(batch=100), None, ALONE)
+    seen = torch.cat([x for x, _ in shown.epoch(0, ALONE)]).flatten(1)
+    assert len(seen.unique(dim=0)) == len(shown.train.images[:1100].flatten(1).unique(dim=0)) == 1100
+
+
+def test_augmentation_is_for_training_only():
+    plain, augmented = (batches(Run(pad=pad, mirror=pad > 0), None, ALONE) for pad in (0, 1))
+    for held in ("validation", "test"):
+        for (x, _), (u, _) in zip(
+            plain.held(getattr(plain, held), ALONE), augmented.held(getattr(augmented, held), ALONE), strict=True
+        ):
+            assert torch.equal(x, u)
+    (x, y), (u, v) = next(plain.epoch(0, ALONE)), next(augmented.epoch(0, ALONE))
+    assert torch.equal(y, v)
+    assert not torch.equal(x, u)
+
+
+def test_layout():
+    shown = batches(Run(channels_last=True, data="digits"), None, ALONE)
+    assert shown.layout is torch.channels_last
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(0)
+    for split, count in (("train", 12), ("test", 4)):
+        for label, name in enumerate(("cats", "dogs")):
+            (tmp_path / split / name).mkdir(parents=True)
+            for k in range(count):
+                pixels = (torch.rand(20, 24, 3) * 100 + 100 * label).to(torch.uint8).numpy()
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{k}.png")
+    return tmp_path
+
+
+SMALL = {"image_size": 16, "batch": 4, "epochs": 2, "width": 0.05, "init": "kaiming", "pool": "gated", "validation": 4}
+
+
+def test_a_folder_streams(folder, tmp_path):
+    run = Run(data=str(folder), mirror=True, channels_last=True, **SMALL)
+    shown = batches(run, None, ALONE)
+    assert (shown.image, shown.classes, shown.steps) == ((3, 16, 16), ("cats", "dogs"), 5)
+    once, twice = (list(shown.epoch(0, ALONE)) for _ in range(2))
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(once, twice, strict=True))
+    assert once[0][0].is_contiguous(memory_format=torch.channels_last)
+    parts = [list(shown.epoch(0, Ranks(rank, 2, torch.device("cpu")))) for rank in (0, 1)]
+    assert torch.equal(torch.cat([parts[0][2][0], parts[1][2][0]]), once[2][0])
+    result = train(run, tmp_path / "runs", workers=1)
+    assert result.images == {"train": 20, "validation": 4, "test": 8}
+    again = train(run, tmp_path / "others")
+    assert (again.test_error, again.train_loss) == (result.test_error, result.train_loss)
+
+
+def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, tmp_path):
+    broken = folder / "train" / "cats" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
+    with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
+        train(run, tmp_path / "runs")
+    result = train(run.model_copy(update={"skip_broken": True}), tmp_path / "runs")
+    assert result.epochs == 2
+
+
+def test_a_folder_that_changed_is_refused(folder, tmp_path):
+    run = Run(data=str(folder), **SMALL)
+    before = batches(run, None, ALONE).digest
+    Image.new("RGB", (24, 20)).save(folder / "train" / "cats" / "3.png")
+    assert batches(run, None, ALONE).digest != before

@@ -1,0 +1,91 @@
+"""A network of the user's: called with what it asks for, converted, trained, loaded."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import learnpool
+from learnpool.lab.run import Run, RunError
+from learnpool.lab.train import train
+from learnpool.parameters import Learned
+
+CODE = """
+from torch import nn
+import learnpool
+
+def plain(classes, channels):
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, classes))
+
+def own(pool, classes, size):
+    assert size == (8, 8)
+    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), learnpool.make_pool(pool, 2), nn.Flatten(),
+                         nn.Linear(96, classes))
+
+def few(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+def none(): return 3
+"""
+SMALL = {"epochs": 3, "rate": (0.05,), "batch": 40}
+
+
+@pytest.fixture
+def module(monkeypatch, tmp_path):
+    (tmp_path / "theirs.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("theirs", None)
+
+
+@pytest.mark.parametrize(
+    ("net", "pool", "learned"),
+    [
+        ("plain", "max", 0),
+        ("plain", "gated", 8),
+        ("plain", "mixed:region_channel", 6 * 16 + 8 * 4),
+        ("own", "gated", 4),
+    ],
+)
+def test_it_is_trained_and_loaded(net, pool, learned, module, tmp_path):
+    run = Run(net=f"theirs:{net}", pool=pool, start="neutral", **SMALL)
+    result = train(run, tmp_path / "runs")
+    assert result.pool_parameters == learned
+    assert result.test_error < 40
+    model = learnpool.load(tmp_path / "runs" / run.id)
+    assert sum(p.numel() for m in model.modules() if isinstance(m, Learned) for p in m.parameters()) == learned
+    assert not any(isinstance(m, nn.MaxPool2d) for m in model.modules()) or pool == "max"
+    assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_batch_norm_survives_a_stop(module, tmp_path):
+    run = Run(net="theirs:plain", pool="gated", **SMALL)
+    train(run, tmp_path / "whole")
+
+    def stop(step):
+        if step.step == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path / "parts", watch=stop)
+    train(run, tmp_path / "parts")
+    one, two = (learnpool.load(tmp_path / name / run.id).state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+    assert one["1.num_batches_tracked"] == 3 * 28
+
+
+@pytest.mark.parametrize(
+    ("net", "pool", "message"),
+    [
+        ("few", "max", r"^net: theirs:few must give \[N, 10\], got \[1, 3\] for one image$"),
+        ("few", "gated", "^convert: "),
+        ("none", "max", r"^net: theirs:none must return a torch.nn.Module, got int$"),
+        ("gone", "max", r"^net: theirs has no function gone$"),
+    ],
+)
+def test_what_cannot_be_trained(net, pool, message, module, tmp_path):
+    with pytest.raises(RunError, match=message):
+        train(Run(net=f"theirs:{net}", pool=pool), tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())

@@ -188,4 +188,4 @@ def test_a_directory_is_a_run(here, command, monkeypatch, tmp_path):
 
 def test_where_it_cannot_write(here, command):
     status, _, error = command("net.pt", "image.png", "--model", f"{here}:colour", "--out", "nowhere/look.png")
-    assert (status, error) == (1, "learnpool: No such file or directory: nowhere/look.png\n")
+    assert (status, error) == (2, "learnpool: No such file or directory: nowhere/look.png\n")

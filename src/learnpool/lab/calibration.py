@@ -113,7 +113,7 @@ def prepared(plan: Plan, data_dir: Path | None) -> tuple[Tensor, Tensor, Tensor,
 def trained(plan: Plan, images: Tensor, labels: Tensor, advance: Any) -> nn.Module:
     """The paper's network with max pools after AdamW on a one-cycle schedule."""
     torch.manual_seed(plan.seed)
-    net = dsn(plan.data, "max", width=plan.width)
+    net = dsn(plan.data, "max", width=plan.width, supervise=False, init="kaiming")
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)

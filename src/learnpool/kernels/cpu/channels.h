@@ -5,6 +5,11 @@ struct TapCell {
   int64_t tap, cell;
 };
 
+// The same for all channels of an output: where the cell begins in the image and in its gradient.
+struct Tap {
+  int64_t tap, from, to;
+};
+
 // The taps of every output of an image, rows and columns apart: tap and cell of an output are sums of the two.
 struct Places {
   struct List {
@@ -49,19 +54,21 @@ struct Shared {
   A *dmasks, *dmixes;
 };
 
-// One vector of channels at one output, forward or backward.
-template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL>
-INLINE void output(const Call& call, const TapCell* taps, int64_t many, const T* x, Accumulator<T>* dx, int64_t dx_stride,
-                   const T* grad, T* y, int64_t count, Vec<Accumulator<T>> cells, const Shared<Accumulator<T>>& shared,
-                   Vec<Accumulator<T>>* sums, Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>, P>& region) {
+// One vector of channels at one output, forward or backward. TAPS: all taps exist, so many for the compiler, and lie side by
+// side in the masks, which all outputs share; -1: some taps.
+template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL, int TAPS>
+INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, Accumulator<T>* dx, const T* grad, T* y,
+                   int64_t count, Vec<Accumulator<T>> cells, const Shared<Accumulator<T>>& shared, Vec<Accumulator<T>>* sums,
+                   Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>, P>& region) {
   constexpr int D = P::weights;
   using A = Accumulator<T>;
   using V = Vec<A>;
   using M = Mask<A>;
-  const int64_t dots = D >= 0 ? D : call.plan.weights, all_taps = call.taps();
-  constexpr int kept = D > 0 ? D : 1;
-  auto weight = [&](int64_t d, int64_t tap) -> V {
-    const A* w = shared.masks + d * call.weight.row + tap * call.weight.tap;
+  const int64_t dots = D >= 0 ? D : call.plan.weights, all_taps = TAPS >= 0 ? TAPS : call.taps(), many = TAPS >= 0 ? TAPS : some;
+  constexpr int kept = D > 0 ? D : 1, seen = TAPS >= 0 ? TAPS : 1;
+  auto number = [&](int64_t i) { return TAPS >= 0 ? i : taps[i].tap; };
+  auto weight = [&](int64_t d, int64_t i) -> V {
+    const A* w = shared.masks + (TAPS >= 0 ? d * TAPS + i : d * call.weight.row + taps[i].tap * call.weight.tap);
     if constexpr (PER_LANE) return load<V>(w);
     else return all<A>(*w);
   };
@@ -71,24 +78,26 @@ INLINE void output(const Call& call, const TapCell* taps, int64_t many, const T*
     else return all<A>(*a);
   };
 
-  V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{};
-  M winner = M{} + Lane<A>(many == 0 ? -1 : taps[0].tap);
+  V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{}, values[seen];
+  M winner = M{} + Lane<A>(many == 0 ? -1 : number(0));
   if constexpr (D < 0) {
     for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
   }
+#pragma GCC unroll 9
   for (int64_t i = 0; i < many; ++i) {
-    const TapCell& t = taps[i];
-    const V v = gather<A, FULL>(x + t.cell * call.channels, count);
+    const V v = gather<A, FULL>(x + taps[i].from, count);
+    if constexpr (TAPS >= 0) values[i] = v;
     if constexpr (P::extremes) {
       const M won = wins<A>(v, best);
       best = won ? v : best;
-      if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(t.tap) : winner;
+      if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
       total += v;
     }
     if constexpr (D >= 0) {
-      for (int d = 0; d < D; ++d) z[d] += weight(d, t.tap) * v;
+#pragma GCC unroll 8
+      for (int d = 0; d < D; ++d) z[d] += weight(d, i) * v;
     } else {
-      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, t.tap) * v;
+      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, i) * v;
     }
   }
   if constexpr (D > 0) {
@@ -108,24 +117,29 @@ INLINE void output(const Call& call, const TapCell* taps, int64_t many, const T*
   if constexpr (D > 0) {
     for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
   }
-  for (int64_t i = many - 1; i >= 0; --i) {
-    const TapCell& t = taps[i];
-    if (dx != nullptr) {
-      A* to = dx + t.cell * dx_stride;
+  auto reached = [&](int64_t d) { return D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]; };
+  if (dx != nullptr) {
+#pragma GCC unroll 9
+    for (int64_t i = many - 1; i >= 0; --i) {
+      A* to = dx + taps[i].to;
       V received = gather<A, FULL>(to, count);
-      if constexpr (P::extremes) received += region.to_mean + (winner == Lane<A>(t.tap) ? region.to_max : V{});
-      for (int64_t d = 0; d < dots; ++d) received += (D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]) * weight(d, t.tap);
+      if constexpr (P::extremes) received += region.to_mean + (winner == Lane<A>(number(i)) ? region.to_max : V{});
+#pragma GCC unroll 8
+      for (int64_t d = 0; d < dots; ++d) received += reached(d) * weight(d, i);
       spread<A, FULL>(to, received, count);
     }
-    if (call.want_weight) {
-      const V v = gather<A, FULL>(x + t.cell * call.channels, count);
+  }
+  if (call.want_weight) {
+#pragma GCC unroll 9
+    for (int64_t i = 0; i < many; ++i) {
+      const V v = TAPS >= 0 ? values[TAPS >= 0 ? i : 0] : gather<A, FULL>(x + taps[i].from, count);
+#pragma GCC unroll 8
       for (int64_t d = 0; d < dots; ++d) {
-        const V by = (D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]) * v;
         if constexpr (PER_LANE) {
-          A* to = shared.dmasks + d * call.dweight.row + t.tap * call.dweight.tap;
-          spread<A, FULL>(to, gather<A, FULL>(to, count) + by, count);
+          A* to = shared.dmasks + d * call.dweight.row + taps[i].tap * call.dweight.tap;
+          spread<A, FULL>(to, gather<A, FULL>(to, count) + reached(d) * v, count);
         } else {
-          sums[d * all_taps + t.tap] += by;
+          sums[d * all_taps + number(i)] += reached(d) * v;
         }
       }
     }
@@ -157,7 +171,9 @@ void images(const Call& call, int64_t begin, int64_t end) {
   V* sums = scratch.take<V>(call.plan.weights * taps);
   V* mix_sums = scratch.take<V>(call.plan.mixes);
   const Places places(call, scratch);
-  TapCell* here = scratch.take<TapCell>(taps);
+  Tap* here = scratch.take<Tap>(taps);
+  constexpr bool unrolled = P::known && !PER_LANE && direct && LANES<A> >= 8;
+  const bool dense = call.weight.tap == 1;  // masks are shared by all outputs
 
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
@@ -193,7 +209,8 @@ void images(const Call& call, int64_t begin, int64_t end) {
           int64_t many = 0;
           for (const TapCell* line = places.rows[row].begin; line != places.rows[row].end; ++line) {
             for (const TapCell* column = places.columns[ow].begin; column != places.columns[ow].end; ++column) {
-              here[many++] = {line->tap + column->tap, line->cell + column->cell};
+              const int64_t cell = line->cell + column->cell;
+              here[many++] = {line->tap + column->tap, cell * call.channels, cell * dx_stride};
             }
           }
           const V cells = all<A>(A(std::max<int64_t>(1, places.rows[row].count * places.columns[ow].count)));
@@ -212,13 +229,19 @@ void images(const Call& call, int64_t begin, int64_t end) {
               shared.dmasks = first.dmasks + (c - c0) * call.dweight.channel;
               shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
             }
-            if (c + lanes <= c1) {
-              output<T, P, BACKWARD, PER_LANE, true>(call, here, many, x + c, to, dx_stride, grad, y, lanes, cells, shared,
-                                                     sums, mix_sums, region);
-            } else {
-              output<T, P, BACKWARD, PER_LANE, false>(call, here, many, x + c, to, dx_stride, grad, y, c1 - c, cells, shared,
-                                                      sums, mix_sums, region);
+            auto at = [&](auto full, auto all_taps) {
+              output<T, P, BACKWARD, PER_LANE, decltype(full)::value, decltype(all_taps)::value>(
+                  call, here, many, x + c, to, grad, y, std::min(lanes, c1 - c), cells, shared, sums, mix_sums, region);
+            };
+            using Some = std::integral_constant<int, -1>;
+            if constexpr (unrolled) {
+              if (c + lanes <= c1 && dense && taps == 9 && many == 9) {
+                at(std::true_type{}, std::integral_constant<int, 9>{});
+                continue;
+              }
             }
+            if (c + lanes <= c1) at(std::true_type{}, Some{});
+            else at(std::false_type{}, Some{});
           }
           if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) {
             flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);

@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test test-sanitize test-zoo check clean
 
 demo: $(VENV)/.installed
-	$(BIN)/learnpool demo
+	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
 
 test: $(VENV)/.installed
 	$(BIN)/ruff check
@@ -44,7 +44,7 @@ clean:
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch setuptools wheel ninja numpy
-	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,dev]"
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,ray,tensorboard,dev]"
 	@touch $@
 
 .venv-zoo/.installed: tests/zoo/requirements.txt constraints.txt $(wildcard src/learnpool/kernels/cpu/*)

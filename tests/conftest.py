@@ -14,6 +14,22 @@ def _nan_in_fresh_memory():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory):
+    """The directory of a small comparison, and its runs: five pools, two seeds, one of them interrupted."""
+    from learnpool.lab import compare
+    from learnpool.lab.train import train
+    from runs import SMALL, Stop, stop_at
+
+    out = tmp_path_factory.mktemp("comparison")
+    changes = {k: v for k, v in SMALL.items() if k != "pool"} | {"epochs": 2, "train_size": 120}
+    runs = compare.plan("cpu", ["digits"], ["max", "half", "mixed", "gated", "tree2:channel+max"], 2, **changes)
+    with pytest.raises(Stop):
+        train(runs[0], out, threads=1, watch=stop_at(4))
+    compare.compare(runs, out, jobs=1)
+    return out, runs
+
+
 def pytest_addoption(parser):
     parser.addoption("--torch-table", metavar="FILE", help="write what works with PyTorch as a table")
 

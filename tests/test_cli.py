@@ -14,7 +14,7 @@ import torch
 import typer
 
 from learnpool import __version__, cli, kernels
-from learnpool.lab import demo
+from learnpool.lab import compare
 from learnpool.lab import train as lab_train
 from learnpool.lab.bench import net, pools
 from learnpool.lab.bench import train as bench_train
@@ -46,13 +46,13 @@ def test_without_its_extra_it_says_what_to_install():
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("package", ["typer", "matplotlib", "sklearn", "rich"])
+@pytest.mark.parametrize("package", ["typer", "matplotlib", "jinja2", "rich"])
 def test_any_missing_package_of_the_extra_is_named_by_the_extra(package, learnpool, monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.partition(".")[0] == package or name.startswith("learnpool.lab")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("learnpool.lab", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    status, _, error = learnpool("demo", "--out", str(tmp_path))
+    status, _, error = learnpool("compare", "--out", str(tmp_path))
     assert (status, error) == (1, 'learnpool: the command line needs its extra: pip install "learnpool[lab]"\n')
 
 
@@ -77,7 +77,7 @@ def test_version(learnpool):
 def test_no_command_shows_the_commands(learnpool):
     status, text, error = learnpool()
     assert (status, error) == (0, "")
-    for command in ("demo", "train", "look", "calibration", "bench", "figure", "info"):
+    for command in ("compare", "train", "look", "calibration", "bench", "figure", "info"):
         assert f" {command} " in text
 
 
@@ -107,16 +107,12 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "status", "part"),
     [
-        ("demo --seeds 1", 2, "'--seeds'"),
-        ("demo --seeds many", 2, "'--seeds'"),
-        ("demo --jobs 0", 2, "'--jobs'"),
-        ("demo --epochs 0", 2, "'--epochs'"),
-        ("demo --sedes 3", 2, "--sedes"),
+        ("compare --seeds many", 2, "'--seeds'"),
+        ("compare --epochs 0", 2, "run: epochs: input should be greater than 0, got 0"),
+        ("compare --sedes 3", 2, "--sedes"),
         ("figure", 2, "out"),
         ("figure region.pdf", 2, "wanted a .svg or .png file, got 'region.pdf'"),
         ("figure nowhere/region.svg", 2, "No such file or directory: nowhere/region.svg"),
-        ("demo --out file", 2, "Not a directory: file"),
-        ("demo --out file/runs", 2, "Not a directory: file/runs"),
         ("trian", 2, "'trian'"),
         ("train --out file", 2, "Not a directory: file"),
         ("train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
@@ -182,11 +178,21 @@ def test_a_mistake_is_one_line(words, status, part, learnpool, monkeypatch, tmp_
     assert error.endswith("\n")
 
 
-def test_options_reach_the_demo(learnpool, monkeypatch, tmp_path):
+def test_options_reach_the_comparison(learnpool, monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(demo, "demo", lambda *given: calls.append(given))
-    assert learnpool("demo", "--out", str(tmp_path), "--seeds", "4", "--jobs", "1", "--epochs", "2")[0] == 0
-    assert calls == [(tmp_path, 4, 1, 2)]
+    monkeypatch.setattr(compare, "compare", lambda *given, **options: calls.append((given, options)) or 1 / 0)
+    words = "--data cifar10 --pools max,gated --seeds 2 --preset modern --epochs 3 --train-size 500 --set dropout=0.3"
+    words += " --data-dir data --jobs 3 --threads 2 --workers 1 --device cpu --ray auto"
+    with pytest.raises(ZeroDivisionError):
+        learnpool("compare", *words.split(), "--out", str(tmp_path))
+    (((runs, out), options),) = calls
+    changes = {"epochs": 3, "train_size": 500, "dropout": 0.3}
+    assert runs == compare.plan("modern", ["cifar10"], ["max", "gated"], 2, net="dsn", **changes)
+    assert out == tmp_path
+    assert options.pop("console").stderr
+    assert options == {
+        "data_dir": Path("data"), "jobs": 3, "threads": 2, "workers": 1, "device": "cpu", "ray": "auto",
+    }  # fmt: skip
 
 
 def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
@@ -289,51 +295,85 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         (KeyboardInterrupt(), 130, "interrupted"),
         (typer.Abort(), 130, "interrupted"),  # what typer made of Ctrl-C in older versions
         (ChildProcessError("a training process died"), 1, "a training process died"),
-        (OSError(28, "No space left on device", "demo.png"), 2, "No space left on device: demo.png"),
+        (OSError(28, "No space left on device", "report.html"), 2, "No space left on device: report.html"),
     ],
 )
-def test_what_stops_the_demo_is_one_line(failure, status, message, learnpool, monkeypatch):
-    def stopped(*given):
+def test_what_stops_a_comparison_is_one_line(failure, status, message, learnpool, monkeypatch):
+    def stopped(*given, **options):
         raise failure
 
-    monkeypatch.setattr(demo, "demo", stopped)
-    assert learnpool("demo") == (status, "", f"learnpool: {message}\n")
+    monkeypatch.setattr(compare, "compare", stopped)
+    assert learnpool("compare") == (status, "", f"learnpool: {message}\n")
 
 
 def test_a_mistake_of_ours_is_a_traceback(learnpool, monkeypatch):
-    def broken(*given):
+    def broken(*given, **options):
         raise ValueError("a bug")
 
-    monkeypatch.setattr(demo, "demo", broken)
+    monkeypatch.setattr(compare, "compare", broken)
     with pytest.raises(ValueError, match="a bug"):
-        learnpool("demo")
+        learnpool("compare")
+
+
+def commands(group, *names):
+    """Every command, with the words that call it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name)
+
+
+COMMANDS = list(commands(typer.main.get_command(cli.build())))
+
+
+def test_the_first_help_fits_a_screen(learnpool, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, text, _ = learnpool("--help")
+    assert status == 0
+    assert len(text.strip().splitlines()) <= 24
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example(words, learnpool, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    status, text, _ = learnpool(*words, "--help")
+    assert status == 0
+    assert f"Example: learnpool {' '.join(words)}" in " ".join(text.split())
+
+
+def test_shells_complete_it(tmp_path):
+    told = {"_LEARNPOOL_COMPLETE": "complete_bash", "COMP_WORDS": "learnpool compare --see", "COMP_CWORD": "2"}
+    script = "import sys; sys.argv = ['learnpool']; from learnpool.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ | told
+    )
+    assert done.stdout.split() == ["--seeds"]
+
+
+def test_info_as_json(learnpool):
+    assert json.loads(learnpool("info", "--json")[1])["learnpool"] == __version__
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals to a process group")
-@pytest.mark.parametrize("wait_for", ["start", "training"])
-def test_ctrl_c_ends_all_processes_and_leaves_one_line(wait_for, tmp_path):
+def test_ctrl_c_of_a_comparison_is_one_line(tmp_path):
+    words = ["compare", "--seeds", "2", "--pools", "max,half", "--jobs", "2", "--epochs", "500", "--set", "width=0.05"]
     script = (
-        "import signal, learnpool.cli, learnpool.lab.demo as d\n"
+        "import signal, learnpool.cli\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job would not hear it
-        "    train_all = d.train_all\n"
-        "    def told(runs, jobs, advance):\n"
-        "        print('start', flush=True)\n"
-        "        return train_all(runs, jobs, lambda: print('training', flush=True))\n"
-        "    d.train_all = told\n"
         "    learnpool.cli.main()\n"
     )
     (tmp_path / "script.py").write_text(script)
-    command = [sys.executable, str(tmp_path / "script.py"), "demo", "--jobs", "2", "--out", str(tmp_path)]
+    command = [sys.executable, str(tmp_path / "script.py"), *words, "--quiet", "--out", str(tmp_path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while wait_for not in process.stdout.readline():
+        while len(list(tmp_path.glob("*/last.json"))) < 2:
             assert process.poll() is None
-        time.sleep(0.5)  # at the start: the processes exist and import torch
+            time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the whole group
-        _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, "learnpool: interrupted\n")
-    with pytest.raises(FileNotFoundError):
-        (tmp_path / "results.json").read_text()
+        text, error = process.communicate(timeout=60)
+    assert (process.returncode, text, error) == (130, "", "learnpool: interrupted\n")
+    assert not (tmp_path / "report.html").exists()

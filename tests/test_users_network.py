@@ -26,6 +26,11 @@ def own(pool, classes, size):
                          nn.Linear(96, classes))
 
 def few(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+def flat(classes): return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+def passed_on(**options): return nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, options["num_classes"]))
+def as_timm(num_classes, in_chans=3): return nn.Sequential(nn.Conv2d(in_chans, num_classes, 8), nn.Flatten())
+def colour(): return nn.Conv2d(3, 10, 8)
+def asking(width): return nn.Conv2d(1, width, 8)
 def none(): return 3
 """
 SMALL = {"epochs": 3, "rate": (0.05,), "batch": 40}
@@ -76,11 +81,19 @@ def test_batch_norm_survives_a_stop(module, tmp_path):
     assert one["1.num_batches_tracked"] == 3 * 28
 
 
+@pytest.mark.parametrize(("net", "pool"), [("passed_on", "gated"), ("as_timm", "max")])
+def test_names_of_torchvision_and_timm(net, pool, module, tmp_path):
+    run = Run(net=f"theirs:{net}", pool=pool, epochs=1, train_size=40, batch=20)
+    assert train(run, tmp_path / "runs").epochs == 1
+
+
 @pytest.mark.parametrize(
     ("net", "pool", "message"),
     [
         ("few", "max", r"^net: theirs:few must give \[N, 10\], got \[1, 3\] for one image$"),
-        ("few", "gated", "^convert: "),
+        ("flat", "gated", "^convert: "),
+        ("colour", "max", r"^net: theirs:colour fails on an input of \[1, 1, 8, 8\]: .*to have 3 channels"),
+        ("asking", "max", r"^net: theirs:asking wants 'width'; a network may ask for pool, classes, "),
         ("none", "max", r"^net: theirs:none must return a torch.nn.Module, got int$"),
         ("gone", "max", r"^net: theirs has no function gone$"),
     ],

@@ -1,9 +1,10 @@
-"""The command line: ``learnpool demo``, ``train``, ``data``, ``look``, ``calibration``, ``bench``, ``figure`` …
+"""The command line: ``learnpool compare``, ``train``, ``data``, ``look``, ``calibration``, ``bench``, ``figure`` …
 
 Its packages are an extra, so nothing but the standard library and torch is imported before ``main`` runs. A mistake of
 the user is one line on stderr; only a mistake of ours is a traceback.
 """
 
+import json
 import os
 import platform
 import sys
@@ -20,7 +21,7 @@ from ..version import __version__
 if TYPE_CHECKING:
     import typer
 
-EXTRA = ("matplotlib", "PIL", "pydantic", "rich", "safetensors", "scipy", "sklearn", "typer")
+EXTRA = ("jinja2", "matplotlib", "PIL", "pydantic", "rich", "safetensors", "scipy", "sklearn", "typer")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -64,9 +65,9 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, calibration, data, look, train
+    from . import bench, calibration, compare, data, look, train
 
-    app = typer.Typer(add_completion=False, help="Pooling that learns, for PyTorch.")
+    app = typer.Typer(help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits")
 
     def show_version(wanted: bool) -> None:
         if wanted:
@@ -83,36 +84,30 @@ def build() -> "typer.Typer":
         if context.invoked_subcommand is None:
             print(context.get_help())
 
-    @app.command()
-    def demo(
-        out: Annotated[Path, typer.Option(help="Directory for demo.png and results.json.")] = Path("runs/demo"),
-        seeds: Annotated[int, typer.Option(min=2, help="Runs per pool; a comparison needs at least two.")] = 3,
-        jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core if not given.")] = None,
-        epochs: Annotated[int | None, typer.Option(min=1, help="Epochs per run; fewer are faster and worse.")] = None,
-    ) -> None:
-        """Train one small network with each pool on handwritten digits and compare them."""
-        from ..lab import demo
-
-        demo.demo(out, seeds, jobs, epochs)
-
-    @app.command()
     def figure(out: Annotated[Path, typer.Argument(help="File to write, .svg or .png.")]) -> None:
-        """Draw one region on its way through five pools: the README's figure."""
+        """Draw one region on its way through five pools.
+
+        Example: learnpool figure region.svg
+        """
         from ..lab import figure
 
         if out.suffix not in figure.SUFFIXES:
             raise typer.BadParameter(f"wanted a .svg or .png file, got {str(out)!r}", param_hint="OUT")
         figure.save(out)
 
-    @app.command()
-    def info() -> None:
-        """Show versions, devices and which kernel serves each device."""
+    def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+        """Show versions, devices and their kernels.
+
+        Example: learnpool info
+        """
+        if as_json:
+            print(json.dumps(dict(facts()), indent=1))
+            return
         for name, value in facts():
             print(f"{name:<10} {value}")
 
-    app.command()(train.train)
-    app.command()(look.look)
-    app.command()(calibration.calibration)
+    for command in (compare.compare, train.train, look.look, calibration.calibration, figure, info):
+        app.command()(command)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")
     return app

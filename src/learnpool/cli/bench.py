@@ -11,7 +11,7 @@ from . import mistakes
 
 def build() -> typer.Typer:
     """``learnpool bench pools``, ``net`` and ``train``."""
-    app = typer.Typer(help="Measure how fast the pools are, alone or in a network, and training itself.")
+    app = typer.Typer(help="Measure how fast pools and training are.")
     threads_help = "Threads; as torch is set if not given."
 
     @app.callback(invoke_without_command=True)
@@ -37,7 +37,10 @@ def build() -> typer.Typer:
             bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
         ] = False,
     ) -> None:
-        """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input."""
+        """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
+
+        Example: learnpool bench pools --pools gated,tree2 --layout channels_last
+        """
         from ..lab.bench import plan
         from ..lab.bench import pools as lab
 
@@ -67,7 +70,10 @@ def build() -> typer.Typer:
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
     ) -> None:
-        """Time a training step of the paper's network with learned pools against one with max pools."""
+        """Time a training step of the paper's network with learned pools against one with max pools.
+
+        Example: learnpool bench net --pool gated --width 0.25
+        """
         from ..lab.bench import net as lab
 
         with mistakes():
@@ -91,7 +97,10 @@ def build() -> typer.Typer:
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
         threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
     ) -> None:
-        """Time the lab's training step against the same step written by hand, and the making of its batches."""
+        """Time the lab's training step against the same step written by hand, and the making of its batches.
+
+        Example: learnpool bench train --threads 1
+        """
         from ..lab.bench import train as lab
 
         with mistakes():

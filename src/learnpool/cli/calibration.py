@@ -20,7 +20,10 @@ def calibration(
     width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
     seed: Annotated[int, typer.Option(help="Decides the first weights, the order and the pools' draws.")] = 0,
 ) -> None:
-    """Train a max network, swap its pools and calibrate them: test error before, after and after that."""
+    """Swap the pools of a trained network and calibrate them.
+
+    Example: learnpool calibration --data mnist --pools mixed,gated
+    """
     from ..lab import calibration as lab
 
     with refusals():

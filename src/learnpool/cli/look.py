@@ -23,7 +23,10 @@ def look(
     mean: Annotated[str, typer.Option(help="Subtracted from pixels in [0, 1]: one number, or one a channel.")] = "",
     std: Annotated[str, typer.Option(help="Then divided by: one number, or one a channel.")] = "",
 ) -> None:
-    """Draw what the pools of a trained network learned and what their gates choose on an image."""
+    """Draw what the pools of a trained network do on an image.
+
+    Example: learnpool look runs/digits-gated-0-3fa94c01b2 image.png --out look.png
+    """
     from ..lab import look as lab
 
     with mistakes():

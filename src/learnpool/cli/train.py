@@ -41,7 +41,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train one network; run it again to go on after an interruption.
+    """Train one network; interrupted, run it again to go on.
 
     Example: learnpool train --data cifar10 --pool tree3+gated --preset cpu --data-dir data
 
@@ -57,7 +57,7 @@ def train(
     with mistakes():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
-        changes |= dict(_changed(text) for text in change or [])
+        changes |= dict(changed(text) for text in change or [])
         run = chosen(preset, **changes)
     first = os.environ.get("RANK", "0") == "0"
     if dry_run:
@@ -119,7 +119,7 @@ def _describe(run: "Run", out: Path, as_json: bool) -> None:
     print(f"\n{out / run.id}")
 
 
-def _changed(text: str) -> tuple[str, Any]:
+def changed(text: str) -> tuple[str, Any]:
     """``FIELD=VALUE`` of the command line."""
     field, equals, value = text.partition("=")
     if not equals:

@@ -135,7 +135,7 @@ def progress(label: str, steps: int, console: Console) -> Iterator[Callable[[], 
 
 
 @contextmanager
-def bar(label: str, console: Console) -> Iterator[Callable[[int, int, str], None]]:
+def bar(label: str, console: Console) -> Iterator[Callable[[float, int, str], None]]:
     """A bar with the time gone and the time left that is told how many steps are done, of how many, and what to say."""
     columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console) as shown:

@@ -39,29 +39,43 @@ def build(run: Run, table: Table, seed: int) -> nn.Module:
 
 
 def _users(run: Run, table: Table) -> nn.Module:
-    """``package.module:function`` called with those of pool, classes, channels and size it asks for.
-
-    Where it does not ask for a pool, the pools of what it returns are converted.
-    """
-    function = _found(run.net)
-    offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
-    wanted = inspect.signature(function).parameters
-    model = function(**{name: value for name, value in offered.items() if name in wanted})
+    """What ``package.module:function`` returns; where it does not ask for a pool, with its max pools converted."""
+    model, chose = _called(run, table)
     if not isinstance(model, nn.Module):
         raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
-    if "pool" not in wanted and run.pool != "max":
-        from ..convert import convert
-
-        try:
-            convert(model, run.pool, start=run.start, example=torch.zeros(1, table.channels, *table.image))
-        except ValueError as error:
-            raise RunError(str(error)) from None
-    with torch.no_grad():  # gives sizes to whatever waits for a first input
-        votes = model.eval()(torch.zeros(1, table.channels, *table.image))
+    example = torch.zeros(1, table.channels, *table.image)
+    try:
+        with torch.no_grad():  # gives sizes to whatever waits for a first input
+            votes = model.eval()(example)
+    except Exception as error:
+        told = str(error).partition("\n")[0] or type(error).__name__
+        raise RunError(f"net: {run.net} fails on an input of {list(example.shape)}: {told}") from None
     if not isinstance(votes, torch.Tensor) or votes.shape != (1, table.classes):
         came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
         raise RunError(f"net: {run.net} must give [N, {table.classes}], got {came} for one image")
+    if not chose and run.pool != "max":
+        from ..convert import convert
+
+        try:
+            convert(model, run.pool, start=run.start, example=example)
+        except ValueError as error:
+            raise RunError(str(error)) from None
     return model.train()
+
+
+def _called(run: Run, table: Table) -> tuple[Any, bool]:
+    """What the user's function returns, called with those words it asks for, and whether it asks for the pool."""
+    function = _found(run.net)
+    offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
+    offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
+    wanted = inspect.signature(function).parameters
+    given = {name: value for name, value in offered.items() if name in wanted}
+    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()) and not {"classes", "num_classes"} & set(given):
+        given["num_classes"] = table.classes  # torchvision's functions pass it on
+    for name, p in wanted.items():
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
+            raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
+    return function(**given), "pool" in given
 
 
 def _found(name: str) -> Any:

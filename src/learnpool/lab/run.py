@@ -99,7 +99,12 @@ class Run(BaseModel):
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         name = f"{os.path.basename(self.data)}-{self.pool}-{self.seed}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return f"{re.sub(r'[^A-Za-z0-9+.-]+', '_', name)[:60]}-{digest}"
+        return f"{for_a_file(name)[:60]}-{digest}"
+
+
+def for_a_file(name: str) -> str:
+    """A name without anything a file's name should not have."""
+    return re.sub(r"[^A-Za-z0-9+.-]+", "_", name)
 
 
 def described(values: dict[str, Any]) -> Run:

@@ -1,165 +1,202 @@
-"""What a comparison of pools says: differences with intervals, one sentence, a table and a picture."""
+"""What a comparison of pools says: paired differences with intervals, and a sentence that claims no more than they do.
+
+All pools share seeds, and a seed decides everything but the pools, so runs are compared in pairs. A difference is
+called one only if it survives Holm's correction over the pools compared: the best of many looks good by chance.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from rich.table import Table
 from scipy import stats
-from torch import Tensor
 
-from ..facts import number
-from ..pictures import GREY, INK, LEFT, RIGHT, SIDES, SIGNED, heat_map
+from ..facts import counted, number
+
+LEVEL, POWER = 0.05, 0.8
+MOST = 1000  # seeds: nobody will run more
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a run gave; ``learned`` has one dictionary of parameters for each of the two pools."""
+class Outcome:
+    """What a run gave, as far as a comparison asks."""
 
-    pool: str
-    seed: int
     error: float  # % of the test images, after the last epoch
-    seconds: float
-    parameters: int
-    learned: list[dict[str, Any]]
-    gate_map: tuple[int, list[list[float]]] | None  # σ over the shown digit, in the channel where it varies most
+    seconds: float  # of training an epoch
+    pool_parameters: int = 0
+    parameters: int = 0
+    memory: int = 0  # peak bytes of its process
+
+
+@dataclass(frozen=True)
+class Against:
+    """A pool against the baseline, over pairs of one seed; positive is less error, in points of it."""
+
+    gain: float
+    low: float
+    high: float
+    p: float  # of the paired t-test
+    corrected: float  # the same after Holm's correction
+    more: int | None  # seeds that are wanting to see it; None if it is significant, or nothing can be said
+
+    @property
+    def verdict(self) -> str:
+        return "not significant" if self.corrected >= LEVEL else "better" if self.gain > 0 else "worse"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One pool over all seeds; errors in %, differences to max in points of it."""
+    """One pool over all seeds."""
 
     pool: str
-    mean: float
-    std: float
-    parameters: int
+    errors: tuple[float, ...]
+    pool_parameters: int
+    parameters: int  # more than the baseline's network has
     seconds: float
-    times_max: float
-    difference: float
-    low: float
-    high: float
+    slower: float  # part of the baseline's time that is added
+    memory: int
+    against: Against | None  # None: this is the baseline
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.errors)
+
+    @property
+    def spread(self) -> float:
+        return statistics.stdev(self.errors)
 
 
-def summarize(results: Sequence[Result], test_images: int) -> list[Line]:
-    """Mean and spread of every pool, and its difference to max with a paired t-interval.
+def summarize(outcomes: Mapping[str, Mapping[int, Outcome]], test_images: int) -> list[Line]:
+    """A line for every pool, by ``outcomes[pool][seed]``; the first pool is the baseline.
 
-    The intervals hold together with 95 % (Bonferroni): one of many pools would look better by chance. An error moves in
-    steps of one image, so a spread below one step is taken as one step: a few equal numbers are no certainty.
+    An error moves in steps of one image, so a spread of differences below one step is taken as one step: a few equal
+    numbers are no certainty.
     """
-    ordered = sorted(results, key=lambda r: r.seed)  # pairs share a seed
-    by_pool = {pool: [r for r in ordered if r.pool == pool] for pool in dict.fromkeys(r.pool for r in results)}
-    base, lines = by_pool["max"], []
-    n, others = len(base), max(1, len(by_pool) - 1)
-    reach = float(stats.t.ppf(1 - 0.05 / 2 / others, n - 1)) / n**0.5
-    for pool, of_pool in by_pool.items():
-        errors = [r.error for r in of_pool]
-        differences = [r.error - b.error for r, b in zip(of_pool, base, strict=True)]
-        seconds = statistics.fmean(r.seconds for r in of_pool)
-        mean = statistics.fmean(differences)
-        half = 0.0 if pool == "max" else reach * max(statistics.stdev(differences), 100 / test_images)
+    baseline, *others = outcomes
+    seeds = sorted(outcomes[baseline])
+    if len(seeds) < 2:
+        raise ValueError(f"compare: no interval is possible from {counted(len(seeds), 'seed')}; wanted at least 2")
+    if odd := next((pool for pool in others if sorted(outcomes[pool]) != seeds), None):
+        raise ValueError(f"compare: {odd} wants the seeds of {baseline}, {seeds}, got {sorted(outcomes[odd])}")
+    errors = {pool: tuple(of_pool[seed].error for seed in seeds) for pool, of_pool in outcomes.items()}
+    gains = [[b - e for b, e in zip(errors[baseline], errors[pool], strict=True)] for pool in others]
+    against = dict(zip(others, compared(gains, 100 / test_images), strict=True))
+    base, lines = outcomes[baseline][seeds[0]], []
+    for pool, of_pool in outcomes.items():
+        first = of_pool[seeds[0]]
+        seconds = [statistics.median(o.seconds for o in runs.values()) for runs in (of_pool, outcomes[baseline])]
         lines.append(
             Line(
                 pool,
-                statistics.fmean(errors),
-                statistics.stdev(errors),
-                of_pool[0].parameters,
-                seconds,
-                seconds / statistics.fmean(b.seconds for b in base),
-                mean,
-                mean - half,
-                mean + half,
+                errors[pool],
+                first.pool_parameters,
+                first.parameters - base.parameters,
+                seconds[0],
+                seconds[0] / seconds[1] - 1,
+                max(o.memory for o in of_pool.values()),
+                against.get(pool),
             )
         )
     return lines
 
 
-def conclude(lines: Sequence[Line], seeds: int) -> str:
-    """One sentence that claims no more than the intervals do."""
-    base = next(line for line in lines if line.pool == "max")
-    others = [line for line in lines if line.pool != "max"]
-    how = f"(paired t-intervals over {seeds} seeds, 95 % for all {len(others)} differences together)"
-    groups = {
-        "significantly better": [f"{l.pool} by {number(-l.difference)} points" for l in others if l.high < 0],
-        "significantly worse": [f"{l.pool} by {number(l.difference)} points" for l in others if l.low > 0],
-        "not significantly different": [l.pool for l in others if l.low <= 0 <= l.high],
-    }
-    found = [f"{word}: {', '.join(pools)}" for word, pools in groups.items() if pools]
-    if len(groups["not significantly different"]) == len(others):
-        return f"No pool's test error differs significantly from max pooling's {base.mean:.2f} % {how}."
-    return f"Compared with max pooling's test error of {base.mean:.2f} %, {'; '.join(found)} {how}."
+def compared(gains: Sequence[Sequence[float]], step: float) -> list[Against]:
+    """Paired differences of several pools to one baseline: t-intervals, and p-values corrected together."""
+    means = [statistics.fmean(values) for values in gains]
+    spreads = [max(statistics.stdev(values), step) for values in gains]
+    n = len(gains[0]) if gains else 0
+    ps = [2 * float(stats.t.sf(abs(m) / s * n**0.5, n - 1)) for m, s in zip(means, spreads, strict=True)]
+    found = []
+    for mean, spread, p, (corrected, level) in zip(means, spreads, ps, holm(ps), strict=True):
+        reach = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * spread / n**0.5
+        needed = None if corrected < LEVEL else seeds_needed(mean / spread, level)
+        more = None if needed is None else max(1, needed - n)
+        found.append(Against(mean, mean - reach, mean + reach, p, corrected, more))
+    return found
 
 
-def table(lines: Sequence[Line], caption: str) -> Table:
-    """The summary for a terminal."""
-    drawn = Table(caption=caption, caption_justify="left")
-    drawn.add_column("pool")
-    for head in ("test error, %", "minus max, points", "extra\nparameters", "seconds\nper run", "times\nmax"):
-        drawn.add_column(head, justify="right")
-    for l in lines:
-        against = "" if l.pool == "max" else f"{signed(l.difference)}  [{signed(l.low)}, {signed(l.high)}]"
-        error = f"{l.mean:.2f} ± {l.std:.2f}"
-        drawn.add_row(l.pool, error, against, str(l.parameters), f"{l.seconds:.1f}", f"{l.times_max:.1f}")
-    return drawn
+def holm(ps: Sequence[float]) -> list[tuple[float, float]]:
+    """``max over j ≤ i of min(1, (m − j) p_j)``, p ascending from p_0; and the level 0.05 / (m − i) of each."""
+    found, worst = [(0.0, LEVEL)] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda k: ps[k])):
+        tests = len(ps) - rank
+        worst = max(worst, min(1.0, tests * ps[place]))
+        found[place] = worst, LEVEL / tests
+    return found
 
 
-def signed(value: float) -> str:
-    return ("+" if round(value, 2) > 0 else "") + number(value)
+def seeds_needed(effect: float, level: float) -> int | None:
+    """The least n for which a paired t-test at ``level`` sees a true ``effect`` (mean / spread) with 80 % chance.
+
+    None for no effect at all, and beyond 1,000.
+    """
+    if not effect or not math.isfinite(effect):
+        return None
+    return next((n for n in range(2, MOST + 1) if power(abs(effect), n, level) >= POWER), None)
 
 
-def picture(results: Sequence[Result], lines: Sequence[Line], image: Tensor) -> Figure:
-    """Errors with every seed as a dot; below, what mixed and gated pools learned, on the test ``image``."""
-    room = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15, wspace=0.06, hspace=0.04)
-    figure = Figure(figsize=(10, 6.6), layout=room)
-    grid = figure.add_gridspec(2, 4, height_ratios=(1.1, 1))
-
-    axes = figure.add_subplot(grid[0, :])
-    base = next(line.mean for line in lines if line.pool == "max")
-    axes.axhline(base, color=LEFT, linewidth=1.2, linestyle="--", zorder=1)
-    for place, line in enumerate(lines):
-        axes.hlines(line.mean, place - 0.25, place + 0.25, color=INK, linewidth=2)
-        dots(axes, place, [r.error for r in results if r.pool == line.pool])
-        said, spot = f"{line.mean:.2f} ± {line.std:.2f}", axes.get_xaxis_transform()
-        axes.text(place, -0.12, said, transform=spot, ha="center", va="top", fontsize=8.5, color=GREY)
-    axes.set_xticks(range(len(lines)), [line.pool for line in lines], fontsize=11)
-    axes.set(xlim=(-0.6, len(lines) - 0.4), ylim=(0, 1.15 * max(r.error for r in results) + 0.1), ylabel="%")
-    titled(axes, "Test error after the last epoch", "dots: seeds; bars: means; dashed: the mean of max")
-
-    axes = figure.add_subplot(grid[1, 0])
-    for layer in range(2):
-        dots(axes, layer, [r.learned[layer]["a"] for r in results if r.pool == "mixed"])
-    axes.axhline(0.5, color=GREY, linewidth=1.2, linestyle=":", zorder=1)
-    axes.set(xlim=(-0.5, 1.5), ylim=(-0.05, 1.05), box_aspect=1)
-    axes.set_xticks([0, 1], ["first pool", "second pool"])
-    axes.set_yticks([0, 0.5, 1], ["avg 0", "start 0.5", "max 1"])
-    titled(axes, "Mixed: learned a", "dots: seeds")
-
-    gated = next(r for r in results if r.pool == "gated")
-    mask = gated.learned[0]["weight"][0][0][0][0]
-    reach = 2 * max(1e-6, *(abs(value) for row in mask for value in row))  # twice, so that numbers stay legible
-    heat_map(figure.add_subplot(grid[1, 1]), mask, SIGNED, (-reach, reach))
-    titled(figure.axes[-1], "Gated: learned mask ω", f"first pool, seed {gated.seed}")
-    heat_map(figure.add_subplot(grid[1, 2]), image.tolist(), "gray_r", (0, 1), numbers=False)
-    titled(figure.axes[-1], "A test image", "8×8 pixels")
-    channel, gates = gated.gate_map or (0, [])
-    heat_map(figure.add_subplot(grid[1, 3]), gates, SIDES, (0, 1))
-    titled(figure.axes[-1], "Its gates σ(ω·x)", f"channel {channel}; max orange, avg blue")
-    return figure
+def power(effect: float, n: int, level: float) -> float:
+    """The chance that a two-sided paired t-test over n pairs rejects, by the noncentral t distribution."""
+    limit, centre = float(stats.t.ppf(1 - level / 2, n - 1)), effect * n**0.5
+    return float(stats.nct.sf(limit, n - 1, centre)) + float(stats.nct.cdf(-limit, n - 1, centre))
 
 
-def dots(axes: Any, place: float, values: Sequence[float]) -> None:
-    """One dot per seed, side by side."""
-    spots = [place + 0.1 * (k - (len(values) - 1) / 2) for k in range(len(values))]
-    axes.scatter(spots, values, s=36, color=RIGHT, edgecolor="white", linewidth=0.8, zorder=3)
+def sentence(line: Line, baseline: str, pools: int) -> str:
+    """``gated: 0.42 points less test error than max, 95 % paired interval −0.10 … 0.94 over 3 seeds: not significant``,
+    and what it costs.
+    """
+    a = line.against
+    if a is None:
+        return f"{line.pool}: {number(line.mean)} % test error over {counted(len(line.errors), 'seed')}"
+    amount = f"{number(abs(a.gain))} points {'more' if round(a.gain, 2) < 0 else 'less'} test error than {baseline}"
+    low, high = (a.low, a.high) if a.gain >= 0 else (-a.high, -a.low)
+    interval = f"95 % paired interval {number(low)} … {number(high)} over {counted(len(line.errors), 'seed')}"
+    verdict = "not significant" if a.verdict == "not significant" else f"significantly {a.verdict}"
+    corrected = f" (p = {a.corrected:.2g}, corrected for {pools} pools)" if pools > 1 else f" (p = {a.corrected:.2g})"
+    cost = f"{line.parameters:+,} parameters".replace("-", "−") if line.parameters < 0 else ""
+    cost = cost or counted(line.parameters, "parameter")
+    return f"{line.pool}: {amount}, {interval}: {verdict}{corrected}; {cost}, {percent(line.slower)} time"
 
 
-def titled(axes: Any, title: str, below: str) -> None:
-    """What is seen in bold, how to read it in grey."""
-    axes.set_title(title, loc="left", fontsize=10.5, weight="bold", color=INK, pad=20)
-    axes.text(0, 1.03, below, transform=axes.transAxes, fontsize=8, color=GREY, va="bottom")
-    axes.spines[["top", "right"]].set_visible(len(axes.images) > 0)
-    axes.spines[:].set_color(GREY)
+def percent(part: float) -> str:
+    """``-0.012`` as ``−1 %``, with its sign."""
+    value = round(100 * part)
+    return f"{'+' if value > 0 else ''}{value} %".replace("-", "−")
+
+
+def best(lines: Sequence[Line]) -> Line:
+    """The pool with the lowest error but for the baseline."""
+    return min((line for line in lines if line.against is not None), key=lambda line: line.mean)
+
+
+def answer(lines: Sequence[Line]) -> tuple[str, ...]:
+    """The sentence of the pool with the lowest error, what it would take to know more, and a sentence on the others."""
+    top = best(lines)
+    said = f"{sentence(top, lines[0].pool, len(lines) - 1)}."
+    unsure = top.against is not None and top.against.verdict == "not significant"
+    return said, *([wanting(top.against)] if unsure and top.against else []), others(lines)
+
+
+def wanting(a: Against) -> str:
+    """How many seeds a difference that is not significant lacks."""
+    if not round(a.gain, 10):
+        return "No difference was seen, so no number of seeds would show one."
+    if a.more is None:
+        return f"To see a difference this small, even {MOST:,} seeds would not do."
+    seeds = f"{counted(a.more, 'more seed')} would"
+    return f"{seeds} show it with {POWER:.0%} chance, if the true difference and its spread are those seen.".replace(
+        "80%", "80 %"
+    )
+
+
+def others(lines: Sequence[Line]) -> str:
+    """Which pools are significantly better or worse than the baseline, in one sentence."""
+    judged: dict[str, list[str]] = {"better": [], "worse": [], "not significant": []}
+    for line in lines[1:]:
+        if line.against is not None:
+            judged[line.against.verdict].append(line.pool)
+    words = {"better": "significantly better", "worse": "significantly worse", "not significant": "no clear difference"}
+    said = [f"{words[verdict]}: {', '.join(pools)}" for verdict, pools in judged.items() if pools]
+    return f"Against {lines[0].pool} ({number(lines[0].mean)} % test error): {'; '.join(said)}."

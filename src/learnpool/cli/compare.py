@@ -1,0 +1,85 @@
+"""``learnpool compare``: one network, several pools."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import fail, mistakes
+from .train import changed
+
+POOLS = "max,avg,half,mixed,gated,tree2"
+
+
+def compare(
+    data: Annotated[
+        str, typer.Option(help="digits, mnist, cifar10, … or a folder of images; several with commas.")
+    ] = "digits",
+    pools: Annotated[str, typer.Option(help="Pools by name; the first is what the others are compared with.")] = POOLS,
+    seeds: Annotated[int, typer.Option(help="Runs of each pool; no interval without two.")] = 3,
+    model: Annotated[str, typer.Option(help="dsn, or your own: package.module:function.")] = "dsn",
+    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
+    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
+    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory of the runs and the report.")] = Path("runs/compare"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Processes of each run that read a folder's images.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer alone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Say whether other pools help a network; write a report.
+
+    Run it again to go on after an interruption, or with more seeds: only what is missing is trained.
+
+    Example: learnpool compare --data cifar10 --pools max,gated,tree2+gated --seeds 5 --data-dir data
+
+    Your network: learnpool compare --model package.module:function --data photos/ --pools max,gated
+    """
+    from rich.console import Console
+
+    from ..lab import compare as lab
+    from ..lab.data import DataError
+    from ..lab.run import RunError
+    from ..lab.summary import answer
+    from ..lab.train import TrainingError
+
+    changes: dict[str, Any] = {"net": model}
+    changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
+    options = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
+    console = Console(stderr=True) if not quiet and not as_json else None
+    with mistakes():
+        changes |= dict(changed(text) for text in change or [])
+        sets = [data] if os.path.isdir(data) else listed(data)
+        runs = lab.plan(preset, sets, listed(pools), seeds, **changes)
+    try:
+        compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
+    except (RunError, DataError) as error:
+        fail(str(error), 2)
+    except TrainingError as error:
+        fail(str(error))
+    if as_json:
+        records = [lab.record(one) for one in compared.values()]
+        print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
+        return
+    for page, one in compared.items():
+        said = answer(one.lines)
+        of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""
+        if quiet:
+            print(of_data + said[0])
+            continue
+        Console().print(lab.table(one))
+        print(of_data + "\n".join(said), f"Written: {page}", sep="\n")
+
+
+def listed(text: str) -> list[str]:
+    """The words between commas."""
+    return [word for word in text.split(",") if word]

@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test test-sanitize test-zoo check clean
 
 demo: $(VENV)/.installed
-	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
+	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
 
 test: $(VENV)/.installed
 	$(BIN)/ruff check

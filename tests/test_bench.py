@@ -11,9 +11,10 @@ from learnpool import make_pool
 from learnpool.lab import machine
 from learnpool.lab.bench import contestants as what
 from learnpool.lab.bench import pools
-from learnpool.lab.bench.contestants import BOTH, FORWARD, ByHand, contestants
-from learnpool.lab.bench.plan import apart, plan
+from learnpool.lab.bench.contestants import BOTH, FORWARD, ByHand, ByReference, Contestant, contestants
+from learnpool.lab.bench.plan import plan
 from learnpool.lab.bench.report import Line, Timing, chart, summarize
+from learnpool.names import apart
 from learnpool.window import Window
 
 
@@ -62,6 +63,17 @@ def test_everyone_takes_part():
     assert names == ["max", "avg", "mixed", "gated", "gated by hand", "copy", "clone"]
     names = [c.name for c in contestants(tiny(window="3,2,1,2"), (2, 3, 8, 8))]
     assert names == ["max", "mixed", "gated", "copy", "clone"]  # nn.AvgPool2d has no dilation
+
+
+def test_the_reference_takes_part_and_is_the_same_function():
+    made = {c.name: c for c in contestants(tiny(names="mixed,tree2:channel", reference=True), (2, 3, 8, 8))}
+    assert [name for name in made if "reference" in name] == ["mixed, reference", "tree2:channel, reference"]
+    for name in ("mixed", "tree2:channel"):
+        ours, plain = made[name], made[f"{name}, reference"]
+        assert_close(plain.calls[FORWARD](), ours.calls[FORWARD]())
+    layer, x = make_pool("gated", 3, 2), torch.randn(2, 3, 8, 8, requires_grad=True)
+    grads = [torch.autograd.grad(net(x).square().sum(), [x, layer.weight]) for net in (layer, ByReference(layer))]
+    assert_close(*grads)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
@@ -137,6 +149,15 @@ def test_turns_are_interleaved_and_every_time_is_kept_where_it_belongs(monkeypat
     assert [t.seconds for t in timings] == [[float(k)] * rounds for k in range(1, 1 + 2 * turns)]
     assert [(t.name, t.mode, t.shape) for t in timings[:2]] == [("max", m, (2, 3, 8, 8)) for m in (BOTH, FORWARD)]
     assert (timings[-1].name, timings[-1].shape) == ("clone", (2, 3, 8))
+
+
+def test_the_first_call_of_a_turn_is_not_timed(monkeypatch):
+    seen = []
+    made = Contestant("max", {BOTH: lambda: seen.append("call")})
+    monkeypatch.setattr(pools, "contestants", lambda plan, shape: [made])
+    monkeypatch.setattr(pools, "clock", lambda call, calls=1: seen.append("clock") or 1.0)
+    pools.measure(tiny(rounds=2), lambda: None)
+    assert seen == ["clock", "call", "clock", "call", "clock"]
 
 
 def test_short_calls_are_repeated(monkeypatch):

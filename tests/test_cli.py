@@ -264,7 +264,7 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
     monkeypatch.setattr(pools, "bench", lambda *given: calls.append(given))
     monkeypatch.setattr(net, "bench", lambda *given: calls.append(given))
     words = "--shapes 2x3x8x8 --window 3,2,0 --ceil --pools gated --share channel --layout channels_last"
-    words += f" --dtype bfloat16 --rounds 2 --threads 3 --compile --out {tmp_path}"
+    words += f" --dtype bfloat16 --rounds 2 --threads 3 --compile --reference --out {tmp_path}"
     assert learnpool("bench", "pools", *words.split())[0] == 0
     words = (
         f"--pool gated --pairs 4 --data svhn --batch 2 --width 0.1 --layout channels_last --threads 3 --out {tmp_path}"
@@ -280,6 +280,7 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         threads=3,
         rounds=2,
         compiled=True,
+        reference=True,
     )
     race = net.Race(pool="gated", data="svhn", batch=2, width=0.1, layout="channels_last", pairs=4, threads=3)
     assert calls == [(plan, tmp_path), (race, tmp_path)]

@@ -261,3 +261,15 @@ def _options(reader: _Reader) -> dict[str, Any]:
             reader.fail(f"unexpected {reader.token!r}", "wanted a=NUMBER or learn=True or learn=False")
         reader.next()
     return options
+
+
+def apart(text: str) -> list[str]:
+    """Split at commas, but not at those within a tree's brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]

@@ -36,6 +36,7 @@ def build() -> typer.Typer:
         compiled: Annotated[
             bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
         ] = False,
+        reference: Annotated[bool, typer.Option("--reference", help="Also our pools without their kernel.")] = False,
     ) -> None:
         """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
 
@@ -56,6 +57,7 @@ def build() -> typer.Typer:
                 rounds=rounds,
                 ceil_mode=ceil,
                 compiled=compiled,
+                reference=reference,
             )
         lab.bench(asked, out)
 

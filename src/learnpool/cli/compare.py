@@ -51,6 +51,7 @@ def compare(
     from ..lab.run import RunError
     from ..lab.summary import answer
     from ..lab.train import TrainingError
+    from ..names import apart
 
     changes: dict[str, Any] = {"net": model}
     changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
@@ -58,8 +59,8 @@ def compare(
     console = Console(stderr=True) if not quiet and not as_json else None
     with mistakes():
         changes |= dict(changed(text) for text in change or [])
-        sets = [data] if os.path.isdir(data) else listed(data)
-        runs = lab.plan(preset, sets, listed(pools), seeds, **changes)
+        sets = [data] if os.path.isdir(data) else apart(data)
+        runs = lab.plan(preset, sets, apart(pools), seeds, **changes)
     try:
         compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
     except (RunError, DataError) as error:
@@ -78,8 +79,3 @@ def compare(
             continue
         Console().print(lab.table(one))
         print(of_data + "\n".join(said), f"Written: {page}", sep="\n")
-
-
-def listed(text: str) -> list[str]:
-    """The words between commas."""
-    return [word for word in text.split(",") if word]

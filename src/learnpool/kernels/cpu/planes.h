@@ -27,6 +27,7 @@ struct Layout {
   int64_t taps;           // that meet a cell anywhere
   int64_t *number, *shift, *back;  // [taps] number in the window; from an output to its cell in scratch, and in its map
   int64_t *readers, *begin;        // taps by map, last first; [maps + 1] where each map's begin
+  int64_t* end;                    // [maps] behind the last cell of each
   int64_t margin;                  // the largest of back
   Lane<A>* outside;                // [maps][map] the bits of -inf where there is no cell, else 0
   int64_t *row, *column;           // where each row of input begins in scratch, and in a row its first cells
@@ -53,10 +54,16 @@ struct Layout {
  private:
   void list_rows(const Call& call, Scratch& scratch) {
     row = scratch.take<int64_t>(call.d.in * call.h.in);
+    end = scratch.take<int64_t>(maps);
     for (int64_t id = 0, r = 0; id < call.d.in; ++id) {
       for (int64_t ih = 0; ih < call.h.in; ++ih, ++r) {
         const int64_t phase = call.d.phase(id) * call.h.phases() + call.h.phase(ih);
-        row[r] = phase * call.w.phases() * map + (call.d.place(id) * call.h.pitch + call.h.place(ih)) * call.w.pitch;
+        const int64_t place = (call.d.place(id) * call.h.pitch + call.h.place(ih)) * call.w.pitch;
+        row[r] = phase * call.w.phases() * map + place;
+        for (int64_t iw = std::max<int64_t>(0, call.w.in - call.w.phases()); iw < call.w.in; ++iw) {
+          int64_t& behind = end[phase * call.w.phases() + call.w.phase(iw)];
+          behind = std::max(behind, place + call.w.place(iw) + 1);
+        }
       }
     }
     column = scratch.take<int64_t>(std::min(call.w.phases(), call.w.in));
@@ -150,24 +157,29 @@ INLINE void zip(V even, V odd, V& a, V& b, std::integer_sequence<int, I...>) {
   b = __builtin_shufflevector(even, odd, (n / 2 + I / 2 + I % 2 * n)...);
 }
 
-// n cells one after another into every second place of two rows, or back; what is left by narrower vectors.
+// 2 N cells one after another into every second place of two rows, or back.
 template <bool BACK, int N, class A, class B>
-INLINE void deal(A* cells, B* even, B* odd, int64_t n) {
+INLINE void deal_one(A* cells, B* even, B* odd) {
   using V = typename Narrow<std::remove_const_t<A>, N>::type;
   constexpr auto order = std::make_integer_sequence<int, N>{};
-  int64_t i = 0;
-  for (; 2 * i + 2 * N <= n; i += N) {
-    V a, b;
-    if constexpr (BACK) {
-      zip(load<V>(even + i), load<V>(odd + i), a, b, order);
-      store(cells + 2 * i, a);
-      store(cells + 2 * i + N, b);
-    } else {
-      unzip(load<V>(cells + 2 * i), load<V>(cells + 2 * i + N), a, b, order);
-      store(even + i, a);
-      store(odd + i, b);
-    }
+  V a, b;
+  if constexpr (BACK) {
+    zip(load<V>(even), load<V>(odd), a, b, order);
+    store(cells, a);
+    store(cells + N, b);
+  } else {
+    unzip(load<V>(cells), load<V>(cells + N), a, b, order);
+    store(even, a);
+    store(odd, b);
   }
+}
+
+// The same for n cells; what is left by narrower vectors.
+template <bool BACK, int N, class A, class B>
+INLINE void deal(A* cells, B* even, B* odd, int64_t n) {
+  int64_t i = 0;
+  for (; 2 * i + 2 * N <= n; i += N) deal_one<BACK, N>(cells + 2 * i, even + i, odd + i);
+  if (2 * i == n) return;
   if constexpr (N > 2) {
     deal<BACK, N / 2>(cells + 2 * i, even + i, odd + i, n - 2 * i);
   } else {
@@ -188,6 +200,7 @@ INLINE void copy(const T* from, S* to, int64_t n) {
   if constexpr (std::is_same_v<T, S>) {
     using V = typename Narrow<T, N>::type;
     for (; i + N <= n; i += N) store(to + i, load<V>(from + i));
+    if (i == n) return;
     if constexpr (N > 2) return copy<N / 2>(from + i, to + i, n - i);
     else for (; i < n; ++i) to[i] = from[i];
   } else if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
@@ -226,7 +239,31 @@ INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells
   if constexpr (!same && BACK) copy<lanes>(line, cells, w.in);
 }
 
-// Whether there is neither infinity nor NaN among n numbers; behind them there is room for a vector of zeros.
+// The same for all rows of a plane, where they are whole numbers of vectors, as most are; false, and nothing done, if not.
+template <bool BACK, int N, class A, class B>
+INLINE bool deal_rows(const int64_t* row, const int64_t* column, int64_t rows, int64_t n, A* cells, B* scratch) {
+  if (n % (2 * N) == 0) {
+    for (int64_t r = 0; r < rows; ++r, cells += n) {
+      B *even = scratch + row[r] + column[0], *odd = scratch + row[r] + column[1];
+      for (int64_t i = 0; 2 * i < n; i += N) deal_one<BACK, N>(cells + 2 * i, even + i, odd + i);
+    }
+    return true;
+  }
+  if constexpr (N > 4) return deal_rows<BACK, N / 2>(row, column, rows, n, cells, scratch);
+  else return false;
+}
+
+// All rows of a plane.
+template <bool BACK, class T, class A>
+INLINE void split_plane(const Call& call, const Layout<A>& layout, T* cells, A* scratch, A* line) {
+  const int64_t rows = call.d.in * call.h.in, n = call.w.in, phases = call.w.phases();
+  if constexpr (std::is_same_v<std::remove_const_t<T>, A>) {
+    if (call.w.stride == 2 && phases == 2 && deal_rows<BACK, LANES<A>>(layout.row, layout.column, rows, n, cells, scratch)) return;
+  }
+  for (int64_t r = 0; r < rows; ++r) split<BACK>(call.w, phases, layout.column, cells + r * n, scratch + layout.row[r], line);
+}
+
+// Whether there is neither infinity nor NaN among n numbers.
 template <class A>
 INLINE bool finite(const A* x, int64_t n) {
   using V = Vec<A>;
@@ -238,8 +275,9 @@ INLINE bool finite(const A* x, int64_t n) {
     c += load<V>(x + i + 2 * LANES<A>) * A(0);
     d += load<V>(x + i + 3 * LANES<A>) * A(0);
   }
-  for (; i < n; i += LANES<A>) a += load<V>(x + i) * A(0);
-  return sum<A>((a + b) + (c + d)) == 0;
+  for (; i + LANES<A> <= n; i += LANES<A>) a += load<V>(x + i) * A(0);
+  for (; i < n; ++i) a[0] += x[i] * A(0);
+  return !any<A>((a + b) + (c + d) != 0);  // each is zero or NaN
 }
 
 // Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
@@ -296,46 +334,49 @@ struct Reached {
     to_mean = scratch.take<A>(size) + layout.margin;
     to_max = scratch.take<A>(size) + layout.margin;
     winner = scratch.take<Lane<A>>(size) + layout.margin;
-    to_dot = scratch.take<A>((call.plan.weights + 3) * size) + layout.margin;  // grow() reads up to three more
+    to_dot = scratch.take<A>(call.plan.weights * size) + layout.margin;
   }
 };
 
-// The gradient of w_d[tap] is the sum of c_d x over all regions.
-template <int TAPS, bool FINITE, bool PER_LANE, class A>
-INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks) {
+// The gradient of w_d[tap] is the sum of c_d x over all regions, for CHUNK masks from d on, so that their sums stay in registers.
+template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
+INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks, int64_t d) {
   using V = Vec<A>;
   using M = Mask<A>;
-  // Taps and masks at a time, so that their sums stay in registers.
-  constexpr int step = TAPS > 0 ? TAPS : 1, chunk = PER_LANE ? 1 : TAPS > 0 ? (BYTES == 64 ? 2 : 1) : 4;
-  const int64_t weights = call.plan.weights;
-  for (int64_t d = 0; d < weights; d += chunk) {
-    const A *c = reached.to_dot + d * reached.size;
-    for (int64_t t = 0; t < layout.taps; t += step) {
-      V total[chunk * step] = {};
-      A* to = dmasks + d * call.dweight.row + layout.number[t] * call.dweight.tap;
-      for (int64_t b = 0; b < layout.many; ++b) {
-        const Block<A>& block = layout.blocks[b];
-        V reaching[chunk];
-        // Past the last mask lie zeros.
-        for (int j = 0; j < chunk; ++j) reaching[j] = load<V>(c + j * reached.size + block.at);
-        for (int k = 0; k < step; ++k) {
-          const int64_t at = block.at + layout.shift[t + k];
-          const V v = load<V>(x + at);
-          // Where there is no cell or no output one of the two is zero; only infinity or NaN would show.
-          M there = ~M{};
-          if (!FINITE && block.edge != nullptr) there = (load<M>(layout.outside + at) == 0) & block.edge->live;
-          for (int j = 0; j < chunk; ++j) {
-            const V by = FINITE ? reaching[j] * v : (V)((M)(reaching[j] * v) & there);
-            if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + by);
-            else total[j * step + k] += by;
-          }
+  constexpr int step = TAPS > 0 ? TAPS : 1;
+  const A *c = reached.to_dot + d * reached.size;
+  for (int64_t t = 0; t < layout.taps; t += step) {
+    V total[CHUNK * step] = {};
+    A* to = dmasks + d * call.dweight.row + layout.number[t] * call.dweight.tap;
+    for (int64_t b = 0; b < layout.many; ++b) {
+      const Block<A>& block = layout.blocks[b];
+      V reaching[CHUNK];
+      for (int j = 0; j < CHUNK; ++j) reaching[j] = load<V>(c + j * reached.size + block.at);
+      for (int k = 0; k < step; ++k) {
+        const int64_t at = block.at + layout.shift[t + k];
+        const V v = load<V>(x + at);
+        // Where there is no cell or no output one of the two is zero; only infinity or NaN would show.
+        M there = ~M{};
+        if (!FINITE && block.edge != nullptr) there = (load<M>(layout.outside + at) == 0) & block.edge->live;
+        for (int j = 0; j < CHUNK; ++j) {
+          const V by = FINITE ? reaching[j] * v : (V)((M)(reaching[j] * v) & there);
+          if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + by);
+          else total[j * step + k] += by;
         }
       }
-      for (int j = 0; j < chunk && d + j < weights && !PER_LANE; ++j) {
-        for (int k = 0; k < step; ++k) sums[(d + j) * call.taps() + layout.number[t + k]] += total[j * step + k];
-      }
+    }
+    for (int j = 0; j < CHUNK && !PER_LANE; ++j) {
+      for (int k = 0; k < step; ++k) sums[(d + j) * call.taps() + layout.number[t + k]] += total[j * step + k];
     }
   }
+}
+
+// All masks.
+template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
+INLINE void grow_all(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks) {
+  int64_t d = 0;
+  for (; d + CHUNK <= call.plan.weights; d += CHUNK) grow<TAPS, CHUNK, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, d);
+  for (; d < call.plan.weights; ++d) grow<TAPS, 1, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, d);
 }
 
 // The gradient of a map of cells: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] from each tap
@@ -347,7 +388,7 @@ INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const 
   using M = Mask<A>;
   const int64_t dots = P::known ? P::weights : call.plan.weights, size = reached.size;
   const int64_t *readers = layout.readers + layout.begin[m], many = MANY >= 0 ? MANY : layout.begin[m + 1] - layout.begin[m];
-  const int64_t *back = layout.back, *number = layout.number, end = layout.map - LANES<A>;
+  const int64_t *back = layout.back, *number = layout.number, end = layout.end[m];
   const A *to_mean = reached.to_mean, *to_max = reached.to_max, *to_dot = reached.to_dot;
   const Lane<A>* winner = reached.winner;
   for (int64_t i = 0; i < end; i += LANES<A>) {
@@ -473,7 +514,9 @@ void step(Plane<A>& plane) {
     blocks(plane.region);
   }
   if constexpr (BACKWARD) {
-    if (call.want_weight) grow<TAPS, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks);
+    // As many masks at a time as there are registers for; P says how many there are at all.
+    constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : BYTES == 64 ? 3 : 1, chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
+    if (call.want_weight) grow_all<TAPS, chunk, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks);
     const A* masks = PER_LANE ? plane.masks : plane.dense;
     const int64_t row = PER_LANE ? call.weight.row : TAPS > 0 ? TAPS : call.taps(), tap = PER_LANE ? call.weight.tap : 1;
     for (int64_t m = 0; call.y != nullptr && m < layout.maps; ++m) {
@@ -493,9 +536,10 @@ template <class T, bool BACKWARD>
 void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> careful, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t lanes = LANES<A>;
+  constexpr bool same = std::is_same_v<T, A>;
   Plane<A> plane(call);
   const Layout<A>& layout = plane.layout;
-  const int64_t phases = call.w.phases(), input_rows = call.d.in * call.h.in, output_rows = call.d.out * call.h.out;
+  const int64_t output_rows = call.d.out * call.h.out;
   plane.bytes = (call.cells() * int64_t(sizeof(T)) / layout.many + 63) / 64 * 64;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
@@ -512,22 +556,21 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
         const T* cells = static_cast<const T*>(call.x) + index * call.cells();
         plane.next = reinterpret_cast<const char*>(cells + call.cells());
         plane.own = reinterpret_cast<const char*>(static_cast<const T*>(call.y) + index * call.cells());
-        for (int64_t r = 0; r < input_rows; ++r) {
-          split<false>(call.w, phases, layout.column, cells + r * call.w.in, plane.x + layout.row[r], plane.line);
-        }
+        const T* grads = BACKWARD ? static_cast<const T*>(call.grad) + index * call.places() : nullptr;
+        bool tame = true;
+        if constexpr (same) tame = finite(cells, call.cells()) && (!BACKWARD || finite(grads, call.places()));
+        split_plane<false>(call, layout, cells, plane.x, plane.line);
         for (int64_t r = 0; BACKWARD && r < output_rows; ++r) {
-          const T* grad = static_cast<const T*>(call.grad) + index * call.places() + r * call.w.out;
-          copy<lanes>(grad, plane.outputs + layout.output_row[r], call.w.out);
+          copy<lanes>(grads + r * call.w.out, plane.outputs + layout.output_row[r], call.w.out);
         }
-        const bool tame = finite(plane.x, layout.maps * layout.map) && (!BACKWARD || finite(plane.outputs, layout.map));
+        if constexpr (!same) tame = finite(plane.x, layout.maps * layout.map) && (!BACKWARD || finite(plane.outputs, layout.map));
         (tame ? fast : careful)(plane);
         for (int64_t r = 0; !BACKWARD && r < output_rows; ++r) {
           T* y = static_cast<T*>(call.y) + index * call.places() + r * call.w.out;
           copy<lanes>(plane.outputs + layout.output_row[r], y, call.w.out);
         }
-        for (int64_t r = 0; BACKWARD && call.y != nullptr && r < input_rows; ++r) {
-          T* dx = static_cast<T*>(call.y) + index * call.cells() + r * call.w.in;
-          split<true>(call.w, phases, layout.column, dx, plane.gradients + layout.row[r], plane.line);
+        if (BACKWARD && call.y != nullptr) {
+          split_plane<true>(call, layout, static_cast<T*>(call.y) + index * call.cells(), plane.gradients, plane.line);
         }
       }
     }

@@ -56,6 +56,18 @@ INLINE double sum(Vec<A> v) {
   return total;
 }
 
+template <class W, size_t... I>
+INLINE uint64_t either(W words, std::index_sequence<I...>) {
+  return (words[I] | ...);
+}
+
+// Whether any lane of a mask is set.
+template <class A>
+INLINE bool any(Mask<A> m) {
+  typedef uint64_t Words __attribute__((vector_size(BYTES)));
+  return either((Words)m, std::make_index_sequence<BYTES / 8>{}) != 0;
+}
+
 constexpr double inverse_factorial(int k) { return k <= 1 ? 1.0 : inverse_factorial(k - 1) / k; }
 
 // exp(x) to about one unit in the last place; inf beyond the range, NaN stays NaN.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ... import make_pool
+from ... import functional, make_pool, reference
+from ...parameters import Learned
 from ...window import Window, by
 from .plan import DTYPES, Plan
 
@@ -18,6 +19,7 @@ MODES = BOTH, FORWARD = ("forward + backward", "forward")
 COPIES = ("copy", "clone")
 HAND = "gated by hand"
 COMPILED = "gated by hand, compiled"
+REFERENCE = ", reference"  # behind a pool's name
 
 Call = Callable[[], object]
 
@@ -47,6 +49,40 @@ class ByHand(nn.Module):
         return blend
 
 
+class Plainly(torch.autograd.Function):
+    """The reference, tap by tap in tensors: what a device without a kernel gets."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window) -> Tensor:
+        ctx.save_for_backward(x, weight, mix)
+        ctx.how = program, window
+        return reference.forward(x, weight, mix, program, window)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (x, weight, mix), (program, window) = ctx.saved_tensors, ctx.how
+        return *reference.backward(grad, x, weight, mix, program, window, ctx.needs_input_grad[:3]), None, None
+
+
+class ByReference(nn.Module):
+    """A learned layer's function without its kernel."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, window = self.layer, self.layer.window
+        weight, mix = layer.weight, layer.proportions()
+        if weight is None:
+            weight = functional.none(x, layer.dims, window.kernel)
+        if mix is None:
+            mix = functional.none(x, layer.dims)
+        apply: Any = Plainly.apply
+        y: Tensor = apply(x, weight, mix, layer.tree.program, window)
+        return y
+
+
 @dataclass(frozen=True)
 class Contestant:
     """Something to call in each mode; ``kept``: bytes it holds for backward beside x and parameters, over x's bytes."""
@@ -72,6 +108,9 @@ def contestants(plan: Plan, shape: tuple[int, ...]) -> list[Contestant]:
     layers: dict[str, nn.Module] = {
         name: make_pool(name, kernel, stride, padding, **options) for name in dict.fromkeys((*plain, *plan.pools))
     }
+    if plan.reference:
+        ours = [(name, layer) for name, layer in layers.items() if isinstance(layer, Learned)]
+        layers |= {name + REFERENCE: ByReference(layer) for name, layer in ours}
     if dilation == 1:
         layers[HAND] = ByHand(window, dtype)
         if plan.compiled:

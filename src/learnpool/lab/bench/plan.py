@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ... import parse
+from ...names import apart
 from ...window import Window, by
 
 LAYOUTS = ("nchw", "channels_last")
@@ -28,6 +29,7 @@ class Plan:
     threads: int
     rounds: int
     compiled: bool
+    reference: bool
 
     def window_of(self, shape: Sequence[int]) -> Window:
         kernel, stride, padding, dilation = self.window
@@ -51,6 +53,7 @@ def plan(
     rounds: int,
     ceil_mode: bool = False,
     compiled: bool = False,
+    reference: bool = False,
 ) -> Plan:
     """What the options of the command line ask for; ValueError names the option that is wrong."""
     sizes = tuple(numbers(text, "x") for text in shapes.split(","))
@@ -84,6 +87,7 @@ def plan(
         threads=threads or torch.get_num_threads(),
         rounds=rounds,
         compiled=compiled,
+        reference=reference,
     )
     for size in sizes:
         if min(made.window_of(size).output_size(size[2:])) < 1:
@@ -96,15 +100,3 @@ def numbers(text: str, separator: str) -> tuple[int, ...]:
     with suppress(ValueError):
         return tuple(int(part) for part in text.split(separator))
     return ()
-
-
-def apart(text: str) -> list[str]:
-    """Split at commas, but not at those within a tree's brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts]

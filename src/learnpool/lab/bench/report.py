@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ...pictures import GREY, INK, LEFT, PALE, RIGHT
 from ...window import by
-from .contestants import BOTH, COMPILED, COPIES, HAND, MODES
+from .contestants import BOTH, COMPILED, COPIES, HAND, MODES, REFERENCE
 
 TITLE = "Time of a pool, as a multiple of max pooling's"
 READ = "bars: geometric means over shapes (▸ cut); dots: shapes; dotted: a copy of x, two copies for forward + backward"
@@ -91,10 +91,16 @@ def table(timings: Sequence[Timing], lines: Sequence[Line], mode: str) -> Table:
 
 
 def kind(name: str) -> str:
-    """Whose: PyTorch's own, ours, composed by hand, or a copy."""
+    """Whose: PyTorch's own, ours, composed of PyTorch's operators, or a copy."""
     if name in COPIES:
         return "copy"
-    return "hand" if name in (HAND, COMPILED) else "torch" if name in ("max", "avg") else "ours"
+    return (
+        "hand"
+        if name in (HAND, COMPILED) or name.endswith(REFERENCE)
+        else "torch"
+        if name in ("max", "avg")
+        else "ours"
+    )
 
 
 def chart(lines: Sequence[Line], conditions: str) -> Figure:

@@ -108,6 +108,28 @@ def test_a_mix_per_region_beside_masks_per_channel():
             compare(x.to(memory_format=layout), weight[:, :1], mix, ODD, window)
 
 
+@pytest.mark.parametrize("window", [*FAST, W(5, 3, 2, 2), W(3, 1, 1, 9), W(9, 1, 4)], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+def test_planes_of_many_bands(tree, window):
+    """A large plane is worked on in bands; what one leaves unfinished the next completes, whatever planes were before."""
+    shape, size = window.of(), (67, 90)
+    for share, dtype in (("layer", torch.float64), ("region", torch.float64), ("layer", torch.float32)):
+        x = distinct(1, 3, *size).to(dtype)
+        weight, mix = parameters(tree, shape, share, 3, size, dtype)
+        compare(x, weight, mix, tree, shape, *((1e-4, 1e-4) if dtype == torch.float32 else ()))
+    weight, mix = parameters(tree, shape, "channel", 3, size)
+    for row in (0, 31, 66):  # a plane of NaN, one with a single NaN, one without
+        x = distinct(1, 3, *size)
+        x[0, 0] = float("nan")
+        x[0, 1, row, 44] = float("nan")
+        y = call(x, weight, mix, tree, shape)
+        assert_close(y, reference.forward(x, weight, mix, tree.program, shape), equal_nan=True)
+        backward = (torch.randn(y.shape, dtype=y.dtype), x, weight, mix, tree.program)
+        ours = torch.ops.learnpool.pool_backward(*backward, *numbers(shape), [True, True, True])
+        for mine, wanted in zip(ours, reference.backward(*backward, shape), strict=True):
+            assert_close(mine, wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):

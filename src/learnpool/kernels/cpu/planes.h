@@ -4,7 +4,7 @@
 // axis, the cell q * stride + phase - padding, and zero where there is none. All maps and the outputs have the same pitch.
 // So output o meets tap k at o + shift[k], whatever o, and place i of a map receives from the outputs i - back[k] of the
 // taps that read that map: every step is one loop over contiguous vectors. Places between rows, where no output exists,
-// are worked on too and count for nothing.
+// are worked on too and count for nothing. A large plane goes through in bands, from its first row to its last.
 
 // A vector of outputs that is not whole: some of its outputs, or some of their cells, do not exist.
 template <class A>
@@ -20,6 +20,14 @@ struct Block {
   const Edge<A>* edge;  // null if it is whole
 };
 
+// Vectors of outputs [begin, end) of a plane's, and the places [from, to) of all maps that nothing can reach any more when
+// they and those before are done.
+struct Band {
+  int64_t begin, end, from, to;
+};
+
+constexpr int64_t BAND = 32;  // vectors of outputs
+
 // Where things lie in scratch, the same for every plane of a call.
 template <class A>
 struct Layout {
@@ -31,7 +39,7 @@ struct Layout {
   int64_t margin;                  // the largest of back
   Lane<A>* outside;                // [maps][map] the bits of -inf where there is no cell, else 0
   int64_t *row, *column;           // where each row of input begins in scratch, and in a row its first cells
-  int64_t* output_row;             // where each row of outputs begins in their map
+  int64_t *place, *output_row;     // where each row of input begins in its map, each row of outputs in theirs
   const Block<A>* blocks;          // vectors with at least one output
   int64_t many;                    // of them
 
@@ -54,15 +62,16 @@ struct Layout {
  private:
   void list_rows(const Call& call, Scratch& scratch) {
     row = scratch.take<int64_t>(call.d.in * call.h.in);
+    place = scratch.take<int64_t>(call.d.in * call.h.in);
     end = scratch.take<int64_t>(maps);
     for (int64_t id = 0, r = 0; id < call.d.in; ++id) {
       for (int64_t ih = 0; ih < call.h.in; ++ih, ++r) {
         const int64_t phase = call.d.phase(id) * call.h.phases() + call.h.phase(ih);
-        const int64_t place = (call.d.place(id) * call.h.pitch + call.h.place(ih)) * call.w.pitch;
-        row[r] = phase * call.w.phases() * map + place;
+        place[r] = (call.d.place(id) * call.h.pitch + call.h.place(ih)) * call.w.pitch;
+        row[r] = phase * call.w.phases() * map + place[r];
         for (int64_t iw = std::max<int64_t>(0, call.w.in - call.w.phases()); iw < call.w.in; ++iw) {
           int64_t& behind = end[phase * call.w.phases() + call.w.phase(iw)];
-          behind = std::max(behind, place + call.w.place(iw) + 1);
+          behind = std::max(behind, place[r] + call.w.place(iw) + 1);
         }
       }
     }
@@ -174,22 +183,52 @@ INLINE void deal_one(A* cells, B* even, B* odd) {
   }
 }
 
-// The same for n cells; what is left by narrower vectors.
+// Fewer than 4 N cells, by narrower and narrower vectors.
 template <bool BACK, int N, class A, class B>
-INLINE void deal(A* cells, B* even, B* odd, int64_t n) {
-  int64_t i = 0;
-  for (; 2 * i + 2 * N <= n; i += N) deal_one<BACK, N>(cells + 2 * i, even + i, odd + i);
-  if (2 * i == n) return;
-  if constexpr (N > 2) {
-    deal<BACK, N / 2>(cells + 2 * i, even + i, odd + i, n - 2 * i);
-  } else {
-    for (; 2 * i < n; ++i) {
-      if constexpr (BACK) cells[2 * i] = even[i];
-      else even[i] = cells[2 * i];
-      if (2 * i + 1 == n) break;
-      if constexpr (BACK) cells[2 * i + 1] = odd[i];
-      else odd[i] = cells[2 * i + 1];
+INLINE void deal_rest(A* cells, B* even, B* odd, int64_t n) {
+  if constexpr (N > 1) {
+    if (n >= 2 * N) {
+      deal_one<BACK, N>(cells, even, odd);
+      cells += 2 * N, even += N, odd += N, n -= 2 * N;
     }
+  }
+  if constexpr (N > 2) {
+    if (n > 0) deal_rest<BACK, N / 2>(cells, even, odd, n);
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      B& place = i % 2 == 0 ? even[i / 2] : odd[i / 2];
+      if constexpr (BACK) cells[i] = place;
+      else place = cells[i];
+    }
+  }
+}
+
+// Rows of n cells: the even ones of row r to row[r] + even on, the odd ones to row[r] + odd on; or back.
+template <bool BACK, int N, class A, class B>
+INLINE void deal(const int64_t* row, int64_t rows, int64_t even, int64_t odd, A* cells, B* scratch, int64_t n) {
+  if constexpr (N > 4) {
+    if (n < 2 * N) return deal<BACK, N / 2>(row, rows, even, odd, cells, scratch, n);
+  }
+  const int64_t whole = n / (2 * N) * N, rest = n - 2 * whole;
+  for (int64_t r = 0; r < rows; ++r, cells += n) {
+    B *to_even = scratch + row[r] + even, *to_odd = scratch + row[r] + odd;
+    for (int64_t i = 0; i < whole; i += N) deal_one<BACK, N>(cells + 2 * i, to_even + i, to_odd + i);
+    if (rest > 0) deal_rest<BACK, N / 2>(cells + 2 * whole, to_even + whole, to_odd + whole, rest);
+  }
+}
+
+// Fewer than 2 N numbers, by narrower and narrower vectors.
+template <int N, class T>
+INLINE void copy_rest(const T* from, T* to, int64_t n) {
+  using V = typename Narrow<T, N>::type;
+  if (n >= N) {
+    store(to, load<V>(from));
+    from += N, to += N, n -= N;
+  }
+  if constexpr (N > 2) {
+    if (n > 0) copy_rest<N / 2>(from, to, n);
+  } else if (n > 0) {
+    *to = *from;
   }
 }
 
@@ -200,9 +239,7 @@ INLINE void copy(const T* from, S* to, int64_t n) {
   if constexpr (std::is_same_v<T, S>) {
     using V = typename Narrow<T, N>::type;
     for (; i + N <= n; i += N) store(to + i, load<V>(from + i));
-    if (i == n) return;
-    if constexpr (N > 2) return copy<N / 2>(from + i, to + i, n - i);
-    else for (; i < n; ++i) to[i] = from[i];
+    if (i < n) copy_rest<N / 2>(from + i, to + i, n - i);
   } else if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
     for (; i < n; ++i) to[i] = widen(from[i]);
   } else {
@@ -226,7 +263,8 @@ INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells
   else plain = line;
   if constexpr (!same && !BACK) copy<lanes>(cells, line, w.in);
   if (w.stride == 2) {
-    deal<BACK, lanes>(plain, row + column[0], row + column[1], w.in);
+    const int64_t here = 0;
+    deal<BACK, lanes>(&here, 1, column[0], column[1], plain, row, w.in);
   } else {
     for (int64_t phase = 0; phase < std::min(phases, w.in); ++phase) {
       A* place = row + column[phase];
@@ -239,28 +277,16 @@ INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells
   if constexpr (!same && BACK) copy<lanes>(line, cells, w.in);
 }
 
-// The same for all rows of a plane, where they are whole numbers of vectors, as most are; false, and nothing done, if not.
-template <bool BACK, int N, class A, class B>
-INLINE bool deal_rows(const int64_t* row, const int64_t* column, int64_t rows, int64_t n, A* cells, B* scratch) {
-  if (n % (2 * N) == 0) {
-    for (int64_t r = 0; r < rows; ++r, cells += n) {
-      B *even = scratch + row[r] + column[0], *odd = scratch + row[r] + column[1];
-      for (int64_t i = 0; 2 * i < n; i += N) deal_one<BACK, N>(cells + 2 * i, even + i, odd + i);
-    }
-    return true;
-  }
-  if constexpr (N > 4) return deal_rows<BACK, N / 2>(row, column, rows, n, cells, scratch);
-  else return false;
-}
-
-// All rows of a plane.
+// Rows [begin, end) of a plane.
 template <bool BACK, class T, class A>
-INLINE void split_plane(const Call& call, const Layout<A>& layout, T* cells, A* scratch, A* line) {
-  const int64_t rows = call.d.in * call.h.in, n = call.w.in, phases = call.w.phases();
+INLINE void split_rows(const Call& call, const Layout<A>& layout, int64_t begin, int64_t end, T* cells, A* scratch, A* line) {
+  const int64_t n = call.w.in, phases = call.w.phases(), *row = layout.row, *column = layout.column;
   if constexpr (std::is_same_v<std::remove_const_t<T>, A>) {
-    if (call.w.stride == 2 && phases == 2 && deal_rows<BACK, LANES<A>>(layout.row, layout.column, rows, n, cells, scratch)) return;
+    if (call.w.stride == 2 && phases == 2) {  // the usual case, without asking row by row
+      return deal<BACK, LANES<A>>(row + begin, end - begin, column[0], column[1], cells + begin * n, scratch, n);
+    }
   }
-  for (int64_t r = 0; r < rows; ++r) split<BACK>(call.w, phases, layout.column, cells + r * n, scratch + layout.row[r], line);
+  for (int64_t r = begin; r < end; ++r) split<BACK>(call.w, phases, column, cells + r * n, scratch + row[r], line);
 }
 
 // Whether there is neither infinity nor NaN among n numbers.
@@ -279,6 +305,14 @@ INLINE bool finite(const A* x, int64_t n) {
   for (; i < n; ++i) a[0] += x[i] * A(0);
   return !any<A>((a + b) + (c + d) != 0);  // each is zero or NaN
 }
+template <class T>
+INLINE bool finite_halves(const T* x, int64_t n, uint16_t exponent) {
+  bool found = false;
+  for (int64_t i = 0; i < n; ++i) found |= (x[i].bits & exponent) == exponent;
+  return !found;
+}
+INLINE bool finite(const Half* x, int64_t n) { return finite_halves(x, n, 0x7c00); }
+INLINE bool finite(const BFloat16* x, int64_t n) { return finite_halves(x, n, 0x7f80); }
 
 // Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
 // is among the cells and what reaches the outputs; WINNER: also find where the maximum is.
@@ -340,7 +374,8 @@ struct Reached {
 
 // The gradient of w_d[tap] is the sum of c_d x over all regions, for CHUNK masks from d on, so that their sums stay in registers.
 template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
-INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks, int64_t d) {
+INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks,
+                 const Band& band, int64_t d) {
   using V = Vec<A>;
   using M = Mask<A>;
   constexpr int step = TAPS > 0 ? TAPS : 1;
@@ -348,7 +383,7 @@ INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Re
   for (int64_t t = 0; t < layout.taps; t += step) {
     V total[CHUNK * step] = {};
     A* to = dmasks + d * call.dweight.row + layout.number[t] * call.dweight.tap;
-    for (int64_t b = 0; b < layout.many; ++b) {
+    for (int64_t b = band.begin; b < band.end; ++b) {
       const Block<A>& block = layout.blocks[b];
       V reaching[CHUNK];
       for (int j = 0; j < CHUNK; ++j) reaching[j] = load<V>(c + j * reached.size + block.at);
@@ -373,25 +408,29 @@ INLINE void grow(const Call& call, const Layout<A>& layout, const A* x, const Re
 
 // All masks.
 template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
-INLINE void grow_all(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks) {
+INLINE void grow_all(const Call& call, const Layout<A>& layout, const A* x, const Reached<A>& reached, Vec<A>* sums, A* dmasks,
+                     const Band& band) {
   int64_t d = 0;
-  for (; d + CHUNK <= call.plan.weights; d += CHUNK) grow<TAPS, CHUNK, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, d);
-  for (; d < call.plan.weights; ++d) grow<TAPS, 1, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, d);
+  for (; d + CHUNK <= call.plan.weights; d += CHUNK) {
+    grow<TAPS, CHUNK, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, band, d);
+  }
+  for (; d < call.plan.weights; ++d) grow<TAPS, 1, FINITE, PER_LANE>(call, layout, x, reached, sums, dmasks, band, d);
 }
 
 // The gradient of a map of cells: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] from each tap
-// that read it. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do. MANY: how many taps, if known.
+// that read it, here for the places of a band. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do.
+// MANY: how many taps, if known.
 template <int MANY, class P, bool PER_LANE, class A>
-INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const Reached<A>& reached, const A* masks,
-                    int64_t row_stride, int64_t tap_stride, A* gradients) {
+INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const Band& band, const Reached<A>& reached,
+                    const A* masks, int64_t row_stride, int64_t tap_stride, A* gradients) {
   using V = Vec<A>;
   using M = Mask<A>;
   const int64_t dots = P::known ? P::weights : call.plan.weights, size = reached.size;
   const int64_t *readers = layout.readers + layout.begin[m], many = MANY >= 0 ? MANY : layout.begin[m + 1] - layout.begin[m];
-  const int64_t *back = layout.back, *number = layout.number, end = layout.end[m];
+  const int64_t *back = layout.back, *number = layout.number, end = std::min(band.to, layout.end[m]);
   const A *to_mean = reached.to_mean, *to_max = reached.to_max, *to_dot = reached.to_dot;
   const Lane<A>* winner = reached.winner;
-  for (int64_t i = 0; i < end; i += LANES<A>) {
+  for (int64_t i = band.from; i < end; i += LANES<A>) {
     V received{};
     for (int64_t j = 0; j < many; ++j) {
       const int64_t at = i - back[readers[j]], tap = number[readers[j]];
@@ -483,12 +522,12 @@ INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& reg
   }
 }
 
-// A plane whose cells (and what reaches its outputs) are in scratch: to its values, or to all gradients.
+// A band whose cells (and what reaches its outputs) are in scratch: to its values, or to all gradients.
 template <class A>
-using Step = void (*)(Plane<A>& plane);
+using Step = void (*)(Plane<A>& plane, const Band& band);
 
 template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
-void step(Plane<A>& plane) {
+void step(Plane<A>& plane, const Band& band) {
   const Call& call = plane.call;
   const Layout<A>& layout = plane.layout;
   for (int64_t d = 0; !PER_LANE && d < call.plan.weights; ++d) {
@@ -497,7 +536,7 @@ void step(Plane<A>& plane) {
     }
   }
   auto blocks = [&](auto& region) {
-    for (int64_t b = 0; b < layout.many; ++b) {
+    for (int64_t b = band.begin; b < band.end; ++b) {
       const Block<A>& block = layout.blocks[b];
       for (int64_t i = b * plane.bytes; i < (b + 1) * plane.bytes; i += 64) {
         __builtin_prefetch(plane.next + i, 0, 2);
@@ -515,17 +554,20 @@ void step(Plane<A>& plane) {
   }
   if constexpr (BACKWARD) {
     // As many masks at a time as there are registers for; P says how many there are at all.
-    constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : BYTES == 64 ? 3 : 1, chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
-    if (call.want_weight) grow_all<TAPS, chunk, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks);
+    constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : BYTES == 64 ? 3 : 1;
+    constexpr int chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
+    if (call.want_weight) {
+      grow_all<TAPS, chunk, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks, band);
+    }
     const A* masks = PER_LANE ? plane.masks : plane.dense;
     const int64_t row = PER_LANE ? call.weight.row : TAPS > 0 ? TAPS : call.taps(), tap = PER_LANE ? call.weight.tap : 1;
     for (int64_t m = 0; call.y != nullptr && m < layout.maps; ++m) {
       A* to = plane.gradients + m * layout.map;
       switch (TAPS > 0 ? layout.begin[m + 1] - layout.begin[m] : -1) {
-        case 1: receive<1, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
-        case 2: receive<2, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
-        case 4: receive<4, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to); break;
-        default: receive<-1, P, PER_LANE>(call, layout, m, plane.reached, masks, row, tap, to);
+        case 1: receive<1, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+        case 2: receive<2, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+        case 4: receive<4, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+        default: receive<-1, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to);
       }
     }
   }
@@ -536,10 +578,11 @@ template <class T, bool BACKWARD>
 void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> careful, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t lanes = LANES<A>;
-  constexpr bool same = std::is_same_v<T, A>;
   Plane<A> plane(call);
   const Layout<A>& layout = plane.layout;
-  const int64_t output_rows = call.d.out * call.h.out;
+  const int64_t input_rows = call.d.in * call.h.in, output_rows = call.d.out * call.h.out;
+  // A band of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of places.
+  const int64_t many = call.d.in == 1 ? BAND : layout.many;
   plane.bytes = (call.cells() * int64_t(sizeof(T)) / layout.many + 63) / 64 * 64;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
@@ -557,20 +600,38 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
         plane.next = reinterpret_cast<const char*>(cells + call.cells());
         plane.own = reinterpret_cast<const char*>(static_cast<const T*>(call.y) + index * call.cells());
         const T* grads = BACKWARD ? static_cast<const T*>(call.grad) + index * call.places() : nullptr;
+        T* out = static_cast<T*>(call.y) + index * (BACKWARD ? call.cells() : call.places());
+        // Rows read, rows of outputs read or written, rows of gradients written.
+        int64_t in = 0, outputs = 0, written = 0;
         bool tame = true;
-        if constexpr (same) tame = finite(cells, call.cells()) && (!BACKWARD || finite(grads, call.places()));
-        split_plane<false>(call, layout, cells, plane.x, plane.line);
-        for (int64_t r = 0; BACKWARD && r < output_rows; ++r) {
-          copy<lanes>(grads + r * call.w.out, plane.outputs + layout.output_row[r], call.w.out);
-        }
-        if constexpr (!same) tame = finite(plane.x, layout.maps * layout.map) && (!BACKWARD || finite(plane.outputs, layout.map));
-        (tame ? fast : careful)(plane);
-        for (int64_t r = 0; !BACKWARD && r < output_rows; ++r) {
-          T* y = static_cast<T*>(call.y) + index * call.places() + r * call.w.out;
-          copy<lanes>(plane.outputs + layout.output_row[r], y, call.w.out);
-        }
-        if (BACKWARD && call.y != nullptr) {
-          split_plane<true>(call, layout, static_cast<T*>(call.y) + index * call.cells(), plane.gradients, plane.line);
+        for (int64_t b = 0, from = 0; b < layout.many; b += many) {
+          const bool last = b + many >= layout.many;
+          const Band band{b, last ? layout.many : b + many, from, last ? layout.map : layout.blocks[b + many].at};
+          const int64_t first = in, behind = outputs;
+          if (last) in = input_rows, outputs = output_rows;
+          while (in < input_rows && layout.place[in] < band.to + layout.margin) ++in;
+          while (outputs < output_rows && layout.output_row[outputs] + (BACKWARD ? 0 : call.w.out) <= band.to) ++outputs;
+          tame = tame && finite(cells + first * call.w.in, (in - first) * call.w.in);
+          split_rows<false>(call, layout, first, in, cells, plane.x, plane.line);
+          if constexpr (BACKWARD) {
+            tame = tame && finite(grads + behind * call.w.out, (outputs - behind) * call.w.out);
+            for (int64_t r = behind; r < outputs; ++r) {
+              copy<lanes>(grads + r * call.w.out, plane.outputs + layout.output_row[r], call.w.out);
+            }
+          }
+          (tame ? fast : careful)(plane, band);
+          if constexpr (BACKWARD) {
+            if (call.y == nullptr) continue;
+            const int64_t before = written;
+            if (last) written = input_rows;
+            while (written < input_rows && layout.place[written] + call.w.pitch <= band.to) ++written;
+            split_rows<true>(call, layout, before, written, out, plane.gradients, plane.line);
+          } else {
+            for (int64_t r = behind; r < outputs; ++r) {
+              copy<lanes>(plane.outputs + layout.output_row[r], out + r * call.w.out, call.w.out);
+            }
+          }
+          from = band.to;
         }
       }
     }

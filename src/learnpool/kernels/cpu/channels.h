@@ -88,9 +88,13 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
     const V v = gather<A, FULL>(x + taps[i].from, count);
     if constexpr (TAPS >= 0) values[i] = v;
     if constexpr (P::extremes) {
-      const M won = wins<A>(v, best);
-      best = won ? v : best;
-      if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
+      if constexpr (TAPS >= 0) {
+        best = v > best ? v : best;
+      } else {
+        const M won = wins<A>(v, best);
+        best = won ? v : best;
+        if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
+      }
       total += v;
     }
     if constexpr (D >= 0) {
@@ -98,6 +102,12 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
       for (int d = 0; d < D; ++d) z[d] += weight(d, i) * v;
     } else {
       for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, i) * v;
+    }
+  }
+  if constexpr (TAPS >= 0 && P::extremes) {
+    if (__builtin_expect(has_nan<A>(total), false)) {  // or infinities that add up to one
+      return output<T, P, BACKWARD, PER_LANE, FULL, -1>(call, taps, some, x, dx, grad, y, count, cells, shared, sums, mix_sums,
+                                                        region);
     }
   }
   if constexpr (D > 0) {
@@ -119,11 +129,21 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
   }
   auto reached = [&](int64_t d) { return D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]; };
   if (dx != nullptr) {
+    M open = ~M{};  // the maximum is still to come
 #pragma GCC unroll 9
-    for (int64_t i = many - 1; i >= 0; --i) {
+    for (int64_t i = 0; i < many; ++i) {
       A* to = dx + taps[i].to;
       V received = gather<A, FULL>(to, count);
-      if constexpr (P::extremes) received += region.to_mean + (winner == Lane<A>(number(i)) ? region.to_max : V{});
+      if constexpr (P::extremes) {
+        M paid;
+        if constexpr (TAPS >= 0) {
+          paid = (values[i] == best) & open;
+          open &= ~paid;
+        } else {
+          paid = winner == Lane<A>(number(i));
+        }
+        received += region.to_mean + (paid ? region.to_max : V{});
+      }
 #pragma GCC unroll 8
       for (int64_t d = 0; d < dots; ++d) received += reached(d) * weight(d, i);
       spread<A, FULL>(to, received, count);

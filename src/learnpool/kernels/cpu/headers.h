@@ -13,3 +13,7 @@
 #include <vector>
 
 #include "call.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif

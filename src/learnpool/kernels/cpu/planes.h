@@ -303,7 +303,7 @@ INLINE bool finite(const A* x, int64_t n) {
   }
   for (; i + LANES<A> <= n; i += LANES<A>) a += load<V>(x + i) * A(0);
   for (; i < n; ++i) a[0] += x[i] * A(0);
-  return !any<A>((a + b) + (c + d) != 0);  // each is zero or NaN
+  return !has_nan<A>((a + b) + (c + d));  // each is zero or NaN
 }
 template <class T>
 INLINE bool finite_halves(const T* x, int64_t n, uint16_t exponent) {

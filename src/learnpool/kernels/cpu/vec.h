@@ -56,16 +56,26 @@ INLINE double sum(Vec<A> v) {
   return total;
 }
 
-template <class W, size_t... I>
-INLINE uint64_t either(W words, std::index_sequence<I...>) {
-  return (words[I] | ...);
-}
-
-// Whether any lane of a mask is set.
+// Whether any lane is NaN; the one question the compiler's vectors answer slowly.
 template <class A>
-INLINE bool any(Mask<A> m) {
-  typedef uint64_t Words __attribute__((vector_size(BYTES)));
-  return either((Words)m, std::make_index_sequence<BYTES / 8>{}) != 0;
+INLINE bool has_nan(Vec<A> v) {
+#if defined(__x86_64__)
+  constexpr bool wide = sizeof(A) == 8;
+#if BYTES == 64
+  if constexpr (wide) return _mm512_cmp_pd_mask((__m512d)v, (__m512d)v, _CMP_UNORD_Q) != 0;
+  else return _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q) != 0;
+#elif BYTES == 32
+  if constexpr (wide) return _mm256_movemask_pd((__m256d)(v != v)) != 0;
+  else return _mm256_movemask_ps((__m256)(v != v)) != 0;
+#else
+  if constexpr (wide) return _mm_movemask_pd((__m128d)(v != v)) != 0;
+  else return _mm_movemask_ps((__m128)(v != v)) != 0;
+#endif
+#else
+  bool found = false;
+  for (int64_t i = 0; i < LANES<A>; ++i) found |= v[i] != v[i];
+  return found;
+#endif
 }
 
 constexpr double inverse_factorial(int k) { return k <= 1 ? 1.0 : inverse_factorial(k - 1) / k; }

@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import learnpool
-from learnpool.lab import directory, networks
-from learnpool.lab import train as lab
+from learnpool.lab import data, directory, networks
 from learnpool.lab import training as inner
 from learnpool.lab.batches import batches
 from learnpool.lab.run import Run, RunError
@@ -138,8 +137,15 @@ def test_other_data_is_refused(monkeypatch, tmp_path):
     run = Run(**SMALL)
     with pytest.raises(Stop):
         train(run, tmp_path, watch=stop_at(STEPS + 1))
-    monkeypatch.setattr(lab, "batches", lambda *given: batches(Run(**SMALL | {"seed": 5}), *given[1:]))
-    with pytest.raises(RunError, match="digits is not the data this run began with$"):
+    load = data.load
+
+    def other(name, data_dir):
+        found = load(name, data_dir)
+        found.test.images[0, 0, 0, 0] ^= 1
+        return found
+
+    monkeypatch.setattr(data, "load", other)
+    with pytest.raises(RunError, match="digits is not what this run began with; give another --out$"):
         train(run, tmp_path)
 
 

@@ -49,7 +49,6 @@ def compare(
     from ..lab import compare as lab
     from ..lab.data import DataError
     from ..lab.run import RunError
-    from ..lab.summary import answer
     from ..lab.train import TrainingError
 
     changes: dict[str, Any] = {"net": model}
@@ -71,7 +70,7 @@ def compare(
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
     for page, one in compared.items():
-        said = answer(one.lines)
+        said = one.answer
         of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""
         if quiet:
             print(of_data + said[0])
@@ -81,5 +80,12 @@ def compare(
 
 
 def listed(text: str) -> list[str]:
-    """The words between commas."""
-    return [word for word in text.split(",") if word]
+    """The words between commas; a comma inside brackets is part of a pool's name, as in ``Gate(Max,Avg)``."""
+    words, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return [word for word in words if word]

@@ -28,13 +28,13 @@ VARIANTS = {
 def test_a_stop_anywhere_changes_nothing(variant, tmp_path):
     run = Run(**VARIANTS[variant])
     train(run, tmp_path / "whole")
-    for step in (3, 2 * STEPS - 1, 2 * STEPS + 4, 3 * STEPS):
+    for step in (3, 2 * STEPS - 1, 2 * STEPS + 4, 3 * STEPS, 3 * STEPS + 2):
         with pytest.raises(Stop):
             train(run, tmp_path / "parts", watch=stop_at(step))
     train(run, tmp_path / "parts")
     same(tmp_path / "whole" / run.id, tmp_path / "parts" / run.id)
     starts = json.loads((tmp_path / "parts" / run.id / "env.json").read_text())["starts"]
-    assert [start["epoch"] for start in starts] == [0, 0, 1, 2, 2]
+    assert [start["epoch"] for start in starts] == [0, 0, 1, 2, 2, 3]
     if variant == "plateau":
         assert len({row["rate"] for row in rows(tmp_path / "parts" / run.id)}) > 1
 

@@ -89,6 +89,13 @@ def test_batch_norm_survives_a_stop(module, tmp_path):
     assert one["1.num_batches_tracked"] == 3 * 28
 
 
+def test_an_edit_while_it_trains_is_not_what_was_trained(module, tmp_path):
+    run = Run(net="theirs:plain", epochs=1, train_size=40, batch=20)
+    train(run, tmp_path / "runs", watch=lambda step: (tmp_path / "theirs.py").write_text(CODE + "\nmore = 3\n"))
+    with pytest.raises(RunError, match="theirs:plain is not what this run began with; give another --out$"):
+        train(run, tmp_path / "runs")
+
+
 def test_heads_of_its_own_count(module, tmp_path):
     """Only DSN's heads are for training alone."""
     run = Run(net="theirs:headed", epochs=1, train_size=40, batch=20)

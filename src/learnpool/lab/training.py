@@ -52,10 +52,11 @@ class Training:
 
     def __init__(self, run: Run, shown: Batches, group: Ranks, where: Path, found: Any) -> None:
         self.run, self.shown, self.group, self.where = run, shown, group, where
+        self.source = networks.source(run)  # the user may edit it while it trains
         fresh: dict[str, Any] = {"epoch": 0, "schedule": {}}
         tensors, state = found or ({}, fresh)
         if found:
-            directory.verify(where, state, run, shown.digest, networks.source(run))
+            directory.verify(where, state, run, shown.digest, self.source)
         table = networks.table_of(run, shown.image, len(shown.classes))
         self.model = networks.build(run, table, seeded(run, "weights"))
         if found and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
@@ -207,7 +208,7 @@ class Training:
         state = {
             "schedule": self.schedule.state,
             "data": self.shown.digest,
-            "source": networks.source(self.run),
+            "source": self.source,
             "image": list(self.shown.image),
             "classes": list(self.shown.classes),
         }

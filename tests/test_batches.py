@@ -1,14 +1,19 @@
 """Batches: fixed by seed and epoch, kept from test, from tensors and from a folder."""
 
+import sys
+
 import pytest
 import torch
 from PIL import Image
 
+from learnpool import cli
 from learnpool.lab.batches import batches, seeded
 from learnpool.lab.data import DataError
 from learnpool.lab.ranks import Ranks
-from learnpool.lab.run import Run
+from learnpool.lab.run import Run, RunError
 from learnpool.lab.train import train
+from learnpool.lab.training import Training
+from runs import Stop, same, stop_at
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -76,8 +81,10 @@ def test_a_folder_streams(folder, tmp_path):
     assert torch.equal(torch.cat([parts[0][2][0], parts[1][2][0]]), once[2][0])
     result = train(run, tmp_path / "runs", workers=1)
     assert result.images == {"train": 20, "validation": 4, "test": 8}
-    again = train(run, tmp_path / "others")
-    assert (again.test_error, again.train_loss) == (result.test_error, result.train_loss)
+    with pytest.raises(Stop):
+        train(run, tmp_path / "others", workers=1, watch=stop_at(8))  # of 10
+    train(run, tmp_path / "others")  # neither the stop nor the number of workers makes a difference
+    same(tmp_path / "runs" / run.id, tmp_path / "others" / run.id)
 
 
 def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, tmp_path):
@@ -86,12 +93,51 @@ def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, t
     run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
     with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
         train(run, tmp_path / "runs")
-    result = train(run.model_copy(update={"skip_broken": True}), tmp_path / "runs")
-    assert result.epochs == 2
+    run = run.model_copy(update={"skip_broken": True})
+    assert train(run, tmp_path / "runs").epochs == 2
+    with pytest.raises(RunError, match="^skip_broken: processes cannot wait for what one of them skips"):
+        batches(run, None, Ranks(0, 2, torch.device("cpu")))
+
+
+@pytest.mark.parametrize(("data", "said"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
+def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, folder, monkeypatch, capsys):
+    """Under torchrun the first process speaks for all, but this one process knows alone."""
+    (folder / "train" / "cats" / "3.png").write_bytes(b"no image")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    where = str(folder) if data == "folder" else data
+    options = [f"--set={name}={value}" for name, value in SMALL.items() if name != "pool"]
+    monkeypatch.setattr(sys, "argv", ["learnpool", "train", "--data", where, *options, "--out", str(folder / "runs")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said in error
+    assert error.count("\n") == bool(said)
+
+
+def test_training_error_is_of_the_images_that_decode(folder, monkeypatch, tmp_path):
+    for k in range(12):
+        (folder / "train" / "cats" / f"{k}.png").write_bytes(b"no image")
+    run = Run(data=str(folder), prepare="none", skip_broken=True, **SMALL | {"epochs": 1})
+    step = Training.step
+
+    def always_wrong(self, images, labels):
+        loss, _ = step(self, images, labels)
+        return loss, torch.nn.functional.one_hot(1 - labels, 2)
+
+    monkeypatch.setattr(Training, "step", always_wrong)
+    assert train(run, tmp_path / "runs").train_error == 100
 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):
     run = Run(data=str(folder), **SMALL)
     before = batches(run, None, ALONE).digest
-    Image.new("RGB", (24, 20)).save(folder / "train" / "cats" / "3.png")
-    assert batches(run, None, ALONE).digest != before
+    assert batches(run.model_copy(update={"seed": 1, "train_size": 12}), None, ALONE).digest == before
+    found = {before}
+    for name in ("train/cats/3.png", "test/dogs/2.png"):
+        Image.new("RGB", (24, 20)).save(folder / name)
+        found.add(batches(run, None, ALONE).digest)
+    (folder / "test/dogs/2.png").rename(folder / "test/dogs/20.png")
+    found.add(batches(run, None, ALONE).digest)
+    assert len(found) == 4

@@ -1,6 +1,7 @@
 """``learnpool compare``: what it trains, what it says and writes, and what it refuses."""
 
 import json
+import linecache
 import shlex
 import sys
 
@@ -107,7 +108,8 @@ def test_the_command_in_the_report_gives_the_same_runs(comparison, learnpool, mo
         "paper", ["a folder/$x"], ["max", "gated"], 2, net="some.module:net", schedule="onecycle", rate=(0.1,),
         mirror=True, train_size=50, decay=0.0, warmup=0.0,
     )  # fmt: skip
-    for wanted in (runs, strange, lab.plan("paper", ["cifar10"], ["max", "tree3+gated", "conv"], 3)):
+    trees = lab.plan("cpu", ["digits"], ["max", "Gate(Filter,Mix(Max,Avg,a=0.3))+gated", "Gate(Max,Filter)"], 2)
+    for wanted in (runs, strange, trees, lab.plan("paper", ["cifar10"], ["max", "tree3+gated", "conv"], 3)):
         asked = []
         monkeypatch.setattr(lab, "compare", lambda runs, *rest, asked=asked, **options: asked.extend(runs) or 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -147,6 +149,34 @@ def test_a_network_and_a_folder_of_the_users(photos, learnpool):
     assert "2: dark, light" in page
     assert "--model own_network:net" in page
     assert "Written: runs/report.html" in text
+
+
+OWN = "compare --data photos --model own_network:net --pools max,gated --seeds 2 --epochs 1 --jobs 1 --out runs"
+
+
+def test_what_was_done_with_another_network_or_folder_is_not_reused(photos, learnpool):
+    """Runs are found by their description, which knows neither the user's code nor the folder's images."""
+    words = [*OWN.split(), "--quiet", "--set", "batch=8", "--set", "image_size=12"]
+    status, said, error = learnpool(*words)
+    assert status == 0, error
+    network = photos / "own_network.py"
+    network.write_text(f"# nothing new\n{NETWORK}")
+    linecache.checkcache()
+    assert learnpool(*words) == (0, said, "")
+    network.write_text(NETWORK.replace("nn.ReLU()", "nn.Tanh()"))
+    linecache.checkcache()
+    status, _, error = learnpool(*words)
+    assert status == 2
+    assert error.endswith(": own_network:net is not what this run began with; give another --out\n")
+    network.write_text(NETWORK)
+    linecache.checkcache()
+    (photos / "photos" / "dark" / "3.png").unlink()
+    status, _, error = learnpool(*words)
+    assert status == 2
+    assert error.endswith(": photos is not what this run began with; give another --out\n")
+    alone = "train --data photos --model own_network:net --epochs 1 --set batch=8 --set image_size=12 --out runs"
+    status, _, error = learnpool(*alone.split())
+    assert (status, "photos is not what this run began with" in error) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,14 @@ def test_what_is_costly_is_computed_once(kind, kept, monkeypatch):
     assert len(list(kept.iterdir())) == (4 if kind == "gcn-zca" else 3)
 
 
+def test_what_other_code_computed_is_not_used(kept, monkeypatch):
+    x = split(10)
+    prepare("gcn-lcn", x)
+    monkeypatch.setattr("inspect.getsource", lambda module: "of another version")
+    prepare("gcn-lcn", x)
+    assert len(list(kept.iterdir())) == 2
+
+
 def test_what_is_cheap_is_not_kept(kept):
     for kind in ("none", "mean", "gcn"):
         prepare(kind, split(5))

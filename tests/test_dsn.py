@@ -304,6 +304,15 @@ def test_mistakes(arguments, message):
         dsn(**arguments)
 
 
+@pytest.mark.parametrize("pool", ["max", "stochastic", "tree3+gated", "mixed:region_channel", "conv"])
+@pytest.mark.parametrize("size", [(4, 4), (5, 4), (4, 33)])
+def test_the_smallest_images(size, pool):
+    net = supervised(Table(size, 1, 2), pool, width=0.05)
+    said = net(torch.randn(3, 1, *size))
+    assert [votes.shape for votes in (said.votes, *said.heads)] == [(3, 2)] * 7
+    assert said.votes.isfinite().all()
+
+
 def test_images_that_do_not_fit():
     with pytest.raises(ValueError, match=r"^dsn: images must be at least 4×4 for two pools, got 3×9$"):
         Table(size=(3, 9), channels=1, classes=2)

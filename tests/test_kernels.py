@@ -111,7 +111,7 @@ def test_a_mix_per_region_beside_masks_per_channel():
 @pytest.mark.parametrize("window", [*FAST, W(5, 3, 2, 2), W(3, 1, 1, 9), W(9, 1, 4)], ids=str)
 @pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
 def test_planes_of_many_bands(tree, window):
-    """A large plane is worked on in bands; what one leaves unfinished the next completes, whatever planes were before."""
+    """A large plane goes through in bands: what one leaves unfinished the next completes, whatever was there before."""
     shape, size = window.of(), (67, 90)
     for share, dtype in (("layer", torch.float64), ("region", torch.float64), ("layer", torch.float32)):
         x = distinct(1, 3, *size).to(dtype)

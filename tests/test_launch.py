@@ -171,6 +171,40 @@ def test_ctrl_c_keeps_all_whole_epochs_and_leaves_no_process(tmp_path):
     assert not group(process.pid)
 
 
+WRITING = """
+import os, time
+from pathlib import Path
+from torch import nn
+
+def net(classes):
+    calls = []
+    def slow(file):
+        calls.append(file)
+        if len(calls) == 3:  # after env.json and metrics.jsonl: the tensors
+            Path("writing").touch()
+            time.sleep(60)
+    os.fsync = slow
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGTERM")
+def test_an_end_in_the_middle_of_a_file_leaves_no_part_of_it(monkeypatch, tmp_path):
+    (tmp_path / "writing_network.py").write_text(WRITING)
+    monkeypatch.chdir(tmp_path)
+    run = Run(net="writing_network:net", epochs=2, train_size=120, batch=40)
+
+    def tell(done):
+        if done:
+            while not (tmp_path / "writing").exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch([run], tmp_path / "runs", 1, tell, threads=1)
+    assert not list((tmp_path / "runs").glob("*/*.part"))
+
+
 def group(number):
     """The processes of a group that are still there."""
     found = []

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 
 from learnpool import StochasticPool2d
 from learnpool.lab.batches import batches
+from learnpool.lab.data import DataError
 from learnpool.lab.ranks import Ranks, WholeBatch
 from learnpool.lab.run import Run, RunError
 
@@ -59,6 +60,19 @@ def test_two_see_the_batches_of_one():
     for held in (shown.validation, shown.test):
         whole = torch.cat([labels for _, labels in shown.held(held, ALONE)])
         assert torch.equal(torch.cat([labels for ranks in PAIR for _, labels in shown.held(held, ranks)]), whole)
+
+
+def test_what_one_process_lacks_all_raise(monkeypatch):
+    """The data of another machine is not there: the first process has to say so, and nobody waits for anybody."""
+
+    def gathered(errors, mine):
+        errors[:] = [mine, DataError("mnist: none of its files found")]
+
+    monkeypatch.setattr(distributed, "all_gather_object", gathered)
+    with pytest.raises(DataError, match="^mnist: none of its files found$"):
+        PAIR[0].together(lambda: 3)
+    monkeypatch.setattr(distributed, "all_gather_object", lambda errors, mine: None)
+    assert PAIR[0].together(lambda: 3) == ALONE.together(lambda: 3) == 3
 
 
 def test_a_batch_that_cannot_be_shared():

@@ -10,7 +10,7 @@ import pytest
 from browser import render
 from learnpool.lab import charts, report
 from learnpool.lab import comparison as gathered
-from learnpool.lab.run import RunError
+from learnpool.lab.run import Run, RunError
 from learnpool.lab.summary import answer
 from learnpool.lab.tables import ERRORS, paper
 
@@ -114,9 +114,19 @@ def test_the_papers_values():
     assert paper("svhn", "tree3+gated") == (1.69, None)
     assert paper("mnist", "max", augmented=True) == (0.39, None)
     assert paper("cifar10", "tree3") is paper("digits", "max") is paper("cifar10", "max", net="my:net") is None
-    assert {name: len(column) for name, column in ERRORS.items()} == {
-        "mnist": 9, "cifar10": 10, "cifar10+": 9, "cifar100": 9, "svhn": 4,
-    }  # fmt: skip
+    # Down the columns of its Tables 1 and 2, its text for SVHN and for convolutions of stride 2.
+    assert {name: " ".join(f"{error:.2f}" for error, _ in column.values()) for name, column in ERRORS.items()} == {
+        "mnist": "0.39 0.38 0.34 0.33 0.30 0.29 0.35 0.37 0.31",
+        "cifar10": "9.10 8.50 8.11 8.09 8.05 7.90 8.25 8.22 7.62 8.77",
+        "cifar10+": "7.32 7.30 6.78 6.62 6.58 6.36 6.88 6.67 6.05",
+        "cifar100": "34.21 33.48 33.53 33.51 33.35 33.22 33.53 33.13 32.37",
+        "svhn": "1.91 1.84 1.76 1.64 1.74 1.80 1.70 1.69",
+    }
+    assert [paper("cifar10", "max", extra_convs=k) for k in range(3)] == [(9.10, None), (9.08, None), (9.17, None)]
+    deeper = {"extra_convs": 1}
+    assert paper("cifar10", "gated", **deeper) is paper("cifar10", "max", augmented=True, **deeper) is None
+    assert paper("mnist", "max", **deeper) is None
+    assert report.printed(Run(data="cifar10", extra_convs=2), "max") == "9.17"
     for name, column in ERRORS.items():  # as the paper says of every set: each of its pools beats max
         assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max"), name
 
@@ -165,6 +175,36 @@ def test_what_is_no_comparison(comparison, tmp_path):
     with pytest.raises(RunError, match="^compare: the runs differ in more than pool and seed$"):
         report.write([*paths, *(out / run.id for run in runs)], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def rewritten(path, change):
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def test_runs_on_other_images_are_not_compared(comparison, tmp_path):
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run)
+    rewritten(paths[3] / "last.json", lambda state: state | {"data": "other"})
+    with pytest.raises(RunError, match=r"^compare: .*copy-half-1 was trained on other images than .*copy-max-0; give"):
+        gathered.read(paths)
+
+
+def test_runs_of_several_versions_are_told(comparison, tmp_path):
+    """An update between two runs may be what is seen; it is no reason to throw them away."""
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run)
+    before = gathered.read(paths).answer
+    assert before == answer(gathered.read(paths).lines)
+
+    def older(record):
+        record["starts"][0]["versions"]["learnpool"] = "0.0.9"
+        return record
+
+    rewritten(paths[3] / "env.json", older)
+    *same, last = gathered.read(paths).answer
+    assert tuple(same) == before
+    assert last.startswith("Not all else was equal: these runs are of learnpool 0.0.9 with torch ")
+    assert last in visible(report.page(gathered.read(paths)))
 
 
 MEASURED = """<script>

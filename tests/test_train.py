@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import learnpool
-from learnpool.lab import directory, networks
-from learnpool.lab import train as lab
+from learnpool.lab import data, directory, networks
 from learnpool.lab import training as inner
 from learnpool.lab.batches import batches
 from learnpool.lab.run import Run, RunError
@@ -138,8 +137,15 @@ def test_other_data_is_refused(monkeypatch, tmp_path):
     run = Run(**SMALL)
     with pytest.raises(Stop):
         train(run, tmp_path, watch=stop_at(STEPS + 1))
-    monkeypatch.setattr(lab, "batches", lambda *given: batches(Run(**SMALL | {"seed": 5}), *given[1:]))
-    with pytest.raises(RunError, match="digits is not the data this run began with$"):
+    load = data.load
+
+    def other(name, data_dir):
+        found = load(name, data_dir)
+        found.test.images[0, 0, 0, 0] ^= 1
+        return found
+
+    monkeypatch.setattr(data, "load", other)
+    with pytest.raises(RunError, match="digits is not what this run began with; give another --out$"):
         train(run, tmp_path)
 
 
@@ -174,11 +180,12 @@ def training(tmp_path, **options):
     return inner.Training(run, batches(run, None, ALONE), ALONE, tmp_path, None)
 
 
-def test_the_loss_is_that_of_the_network_and_its_heads(tmp_path):
-    begun = training(tmp_path, head_steps=5, loss="hinge", dropout=0.0)
+@pytest.mark.parametrize(("loss", "judge"), [("hinge", hinge), ("softmax", F.cross_entropy)])
+def test_the_loss_is_that_of_the_output_and_squared_hinge_of_the_heads(loss, judge, tmp_path):
+    begun = training(tmp_path, head_steps=5, loss=loss, dropout=0.0)
     images, labels = next(begun.shown.epoch(0, ALONE))
     said = begun.model(images)
-    wanted = sum(hinge(votes, labels) for votes in (said.votes, *said.heads))
+    wanted = judge(said.votes, labels) + sum(hinge(votes, labels) for votes in said.heads)
     assert len(said.heads) == 6
     loss, _ = begun.step(images, labels)
     torch.testing.assert_close(loss, wanted.detach())
@@ -243,7 +250,7 @@ def test_what_stays_when_heads_go_keeps_its_momentum(tmp_path):
 
 
 def test_heads_go_at_the_end_of_an_epoch(tmp_path):
-    run = Run(**SMALL | {"head_steps": STEPS + 1, "epochs": 3})
+    run = Run(**SMALL | {"head_steps": STEPS + 1, "epochs": 3, "rate": (0.002,)})
     with pytest.raises(Stop):
         train(run, tmp_path, watch=stop_at(2 * STEPS + 1))
     heads = [name for name in weights(tmp_path / run.id) if "heads" in name]
@@ -255,7 +262,7 @@ def test_heads_go_at_the_end_of_an_epoch(tmp_path):
 
 @pytest.mark.parametrize("pool", ["max", "gated:net", "tree2+gated:region_channel", "conv"])
 def test_load_gives_the_model_back(pool, tmp_path):
-    run = Run(**SMALL | {"pool": pool, "epochs": 1, "head_steps": 5})
+    run = Run(**SMALL | {"pool": pool, "epochs": 1, "head_steps": 5, "rate": (0.002,)})
     train(run, tmp_path)
     state = torch.get_rng_state()
     model = learnpool.load(str(tmp_path / run.id))

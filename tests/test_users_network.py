@@ -25,6 +25,14 @@ def own(pool, classes, size):
     return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), learnpool.make_pool(pool, 2), nn.Flatten(),
                          nn.Linear(96, classes))
 
+class Headed(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.heads = nn.Linear(64, classes)
+    def forward(self, x):
+        return self.heads(x.flatten(1))
+
+def headed(classes): return Headed(classes)
 def few(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 def flat(classes): return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
 def passed_on(**options): return nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, options["num_classes"]))
@@ -79,6 +87,19 @@ def test_batch_norm_survives_a_stop(module, tmp_path):
     one, two = (learnpool.load(tmp_path / name / run.id).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(value, two[name]) for name, value in one.items())
     assert one["1.num_batches_tracked"] == 3 * 28
+
+
+def test_an_edit_while_it_trains_is_not_what_was_trained(module, tmp_path):
+    run = Run(net="theirs:plain", epochs=1, train_size=40, batch=20)
+    train(run, tmp_path / "runs", watch=lambda step: (tmp_path / "theirs.py").write_text(CODE + "\nmore = 3\n"))
+    with pytest.raises(RunError, match="theirs:plain is not what this run began with; give another --out$"):
+        train(run, tmp_path / "runs")
+
+
+def test_heads_of_its_own_count(module, tmp_path):
+    """Only DSN's heads are for training alone."""
+    run = Run(net="theirs:headed", epochs=1, train_size=40, batch=20)
+    assert train(run, tmp_path / "runs").parameters == 64 * 10 + 10
 
 
 @pytest.mark.parametrize(("net", "pool"), [("passed_on", "gated"), ("as_timm", "max")])

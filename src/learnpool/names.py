@@ -264,7 +264,7 @@ def _options(reader: _Reader) -> dict[str, Any]:
 
 
 def apart(text: str) -> list[str]:
-    """Split at commas, but not at those within a tree's brackets."""
+    """The words between commas; those within a tree's brackets do not count."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -272,4 +272,4 @@ def apart(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += letter
-    return [part.strip() for part in parts]
+    return [part.strip() for part in parts if part.strip()]

@@ -54,9 +54,9 @@ def main() -> None:
     sys.exit(status or 0)
 
 
-def fail(message: str, status: int = 1) -> NoReturn:
-    """Say why in one line, and exit."""
-    if os.environ.get("RANK", "0") == "0":  # of several processes under torchrun one speaks
+def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:
+    """Say why in one line, and exit; of several processes under torchrun one speaks, or the one that is ``alone``."""
+    if alone or os.environ.get("RANK", "0") == "0":
         print("learnpool:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
 

@@ -49,7 +49,6 @@ def compare(
     from ..lab import compare as lab
     from ..lab.data import DataError
     from ..lab.run import RunError
-    from ..lab.summary import answer
     from ..lab.train import TrainingError
     from ..names import apart
 
@@ -72,7 +71,7 @@ def compare(
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
     for page, one in compared.items():
-        said = answer(one.lines)
+        said = one.answer
         of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""
         if quiet:
             print(of_data + said[0])

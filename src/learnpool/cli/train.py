@@ -86,7 +86,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
 
     from ..lab import machine
     from ..lab import train as lab
-    from ..lab.data import DataError
+    from ..lab.data import DataError, ImageError
     from ..lab.run import RunError
 
     bar = ExitStack()
@@ -102,7 +102,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
         with bar:
             return lab.train(run, out, watch=watch if show else None, **options)
     except (RunError, DataError) as error:
-        fail(str(error), 2)
+        fail(str(error), 2, alone=isinstance(error, ImageError))
     except lab.TrainingError as error:
         fail(str(error))
 

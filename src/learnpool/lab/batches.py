@@ -81,7 +81,7 @@ class Batches:
     test: Whole | Streamed
     image: tuple[int, ...]  # channels, height, width
     classes: tuple[str, ...]
-    digest: str  # of what is trained on
+    digest: str  # of all images, whatever the seed
 
     @property
     def steps(self) -> int:
@@ -116,16 +116,15 @@ def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> 
         raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
     if run.batch % ranks.world:
         raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
+    if run.skip_broken and ranks.world > 1:
+        raise RunError("skip_broken: processes cannot wait for what one of them skips; `learnpool data check` names it")
     if isinstance(train, data.Files):
         made = _streamed(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)
-        told = "".join(f"{path.name} {path.stat().st_size} " for path in train.paths).encode()
     else:
         made = _whole(run, [train, validation, loaded.test])  # type: ignore[list-item]
         image = tuple(train.images.shape[1:])  # type: ignore[assignment]
-        told = train.images.contiguous().numpy().tobytes()
-    digest = hashlib.sha256(told + train.labels.numpy().tobytes()).hexdigest()
-    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest)
+    return Batches(run, made[0], made[1], made[2], image, loaded.classes, data.digest(loaded))
 
 
 def _whole(run: Run, splits: list[data.Split]) -> list[Whole | Streamed]:

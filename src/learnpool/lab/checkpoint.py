@@ -40,18 +40,27 @@ def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict
             old.unlink()
 
 
-def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and state of the last checkpoint, None if there is none; CheckpointError if it was damaged."""
+def record(directory: Path) -> dict[str, Any] | None:
+    """What ``last.json`` says, None if there is none; CheckpointError if it was damaged."""
     path = directory / LAST
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        name, digest = state["tensors"], state["sha256"]
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        name, _ = state["tensors"], state["sha256"]
         if not isinstance(state["epoch"], int) or Path(name).name != name:
             raise ValueError("not a checkpoint's record")
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"checkpoint: {path} is damaged; remove it to start this run again") from None
+    return state
+
+
+def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and state of the last checkpoint, None if there is none; CheckpointError if it was damaged."""
+    state = record(directory)
+    if state is None:
+        return None
+    path, name, digest = directory / LAST, state["tensors"], state["sha256"]
     try:
         content = (directory / name).read_bytes()
     except FileNotFoundError:

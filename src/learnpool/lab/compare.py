@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..facts import number
-from . import cluster, launch, machine, report, summary
+from . import cluster, launch, machine, report
 from .comparison import Comparison
 from .presets import preset
 from .run import Run, RunError, for_a_file
@@ -81,7 +81,7 @@ def record(compared: Comparison) -> dict[str, Any]:
         for line in compared.lines
     ]
     return {
-        "answer": list(summary.answer(compared.lines)),
+        "answer": list(compared.answer),
         "data": compared.first.run.data,
         "baseline": compared.lines[0].pool,
         "seeds": compared.seeds,

@@ -15,7 +15,7 @@ from . import run as described
 from .directory import Result
 from .presets import PRESETS, preset
 from .run import Run, RunError
-from .summary import Line, Outcome, summarize
+from .summary import Line, Outcome, answer, summarize
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Entry:
     metrics: list[dict[str, Any]]
     starts: list[dict[str, Any]]  # where and when it was begun and resumed
     classes: tuple[str, ...]
+    digest: str  # of the images
 
     @property
     def outcome(self) -> Outcome:
@@ -55,6 +56,14 @@ class Comparison:
     def of(self, pool: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.run.pool == pool]
 
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """What the numbers say; and that runs of several versions were compared, if they were."""
+        starts = [start["versions"] for entry in self.entries for start in entry.starts]
+        versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
+        mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."
+        return *answer(self.lines), *([mixed] if len(versions) > 1 else [])
+
 
 def read(paths: Sequence[Path]) -> Comparison:
     """The comparison of the runs in these directories, in their order; RunError if they do not belong together."""
@@ -63,6 +72,8 @@ def read(paths: Sequence[Path]) -> Comparison:
     common = {str(run.model_copy(update={"pool": "", "seed": 0})) for run in runs}
     if len(common) != 1:
         raise RunError("compare: the runs differ in more than pool and seed")
+    if odd := next((entry for entry in entries if entry.digest != entries[0].digest), None):
+        raise RunError(f"compare: {odd.path} was trained on other images than {entries[0].path}; give another --out")
     outcomes: dict[str, dict[int, Outcome]] = {}
     for entry in entries:
         outcomes.setdefault(entry.run.pool, {})[entry.run.seed] = entry.outcome
@@ -75,8 +86,8 @@ def _entry(path: Path) -> Entry:
         raise RunError(f"compare: {path} is not the directory of a run that is done")
     run = described.read((path / "run.json").read_text(encoding="utf-8"))
     starts = json.loads((path / "env.json").read_text(encoding="utf-8"))["starts"]
-    found = json.loads((path / checkpoint.LAST).read_text(encoding="utf-8"))
-    return Entry(path, run, result, directory.read_metrics(path), starts, tuple(found["classes"]))
+    found = checkpoint.record(path) or {}
+    return Entry(path, run, result, directory.read_metrics(path), starts, tuple(found["classes"]), found["data"])
 
 
 def command(runs: Sequence[Run]) -> str:

@@ -125,6 +125,13 @@ def resume(directory: Path) -> Any:
     return found
 
 
+def verify(directory: Path, state: dict[str, Any], run: Run, digest: str, source: str) -> None:
+    """RunError if the images, or the file of the user's network, are others than a checkpoint's."""
+    for what, said, came in (("data", run.data, digest), ("source", run.net, source)):
+        if state.get(what, "") != came:
+            raise RunError(f"{directory}: {said} is not what this run began with; give another --out")
+
+
 def append(directory: Path, row: dict[str, Any]) -> None:
     """Add an epoch to the metrics, on the disk before its checkpoint is."""
     path = directory / "metrics.jsonl"

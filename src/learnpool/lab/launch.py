@@ -23,7 +23,7 @@ from typing import Any
 from . import directory
 from .data import DataError
 from .run import Run, RunError
-from .train import Result, Step, TrainingError, train
+from .train import Result, Step, TrainingError, train, unchanged
 
 TRIES = 3  # of a run whose process dies
 EVERY = 0.2  # seconds between two words of a run about its progress
@@ -90,11 +90,13 @@ def launch(runs: Sequence[Run], out: Path, jobs: int, tell: Tell, **options: Any
 
 
 def finished(runs: Sequence[Run], out: Path) -> dict[Run, Result]:
-    """The runs that are done, with their results."""
+    """The runs that are done, with their results; RunError if their network or folder of images is not what it was."""
     found = {}
+    digests: dict[str, str] = {}
     for run in runs:
         if (out / run.id).is_dir() and (result := directory.read_result(out / run.id)) is not None:
-            with directory.opened(run, out):  # or it is the directory of another run
+            with directory.opened(run, out) as path:  # or it is the directory of another run
+                unchanged(run, path, digests)
                 found[run] = result
     return found
 
@@ -116,6 +118,7 @@ def started(run: Run, out: Path, options: dict[str, Any]) -> Worker:
 def work(pipe: Connection, run: Run, out: Path, options: dict[str, Any]) -> None:
     """Train; numbers through the pipe are epochs done, what comes last is the result or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a polite end: what is half written goes
     last = 0.0
 
     def watch(step: Step) -> None:

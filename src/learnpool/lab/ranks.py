@@ -59,6 +59,21 @@ class Ranks:
             raise box[1]
         return box[0]  # type: ignore[no-any-return]
 
+    def together(self, function: Callable[[], T]) -> T:
+        """What ``function`` returns in this process; what it raises in any of them, all raise."""
+        if self.world == 1:
+            return function()
+        found, mine = None, None
+        try:
+            found = function()
+        except (OSError, ValueError) as error:
+            mine = error
+        errors: list[Any] = [None] * self.world
+        distributed.all_gather_object(errors, mine)
+        if first := next((error for error in errors if error is not None), None):
+            raise first
+        return found  # type: ignore[return-value]
+
 
 @contextmanager
 def ranks(device: str | None = None) -> Iterator[Ranks]:
@@ -75,6 +90,10 @@ def ranks(device: str | None = None) -> Iterator[Ranks]:
     distributed.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield Ranks(distributed.get_rank(), distributed.get_world_size(), chosen)
+    except RuntimeError as error:
+        if isinstance(error, distributed.DistError) or "gloo" in str(error):
+            raise ConnectionError("another process of this run has ended; the same command goes on") from None
+        raise
     finally:
         distributed.destroy_process_group()
 

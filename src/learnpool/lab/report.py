@@ -56,7 +56,7 @@ def page(c: Comparison) -> str:
         run=c.first.run,
         result=c.first.result,
         classes=told_classes(c.first),
-        answer=summary.answer(c.lines),
+        answer=c.answer,
         pictures={name: Markup(text) for name, text in pictures.items()},
         paper={line.pool: printed(c.first.run, line.pool) for line in c.lines},
         learned=list(learned(c)),
@@ -71,7 +71,8 @@ def page(c: Comparison) -> str:
 
 def printed(run: Run, pool: str) -> str | None:
     """The paper's error for this data and pool."""
-    found = paper(run.data, pool, augmented=bool(run.pad or run.mirror), net=run.net)
+    augmented = bool(run.pad or run.mirror)
+    found = paper(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
     if found is None:
         return None
     return number(found[0]) + ("" if found[1] is None else f" ± {found[1]:g}")

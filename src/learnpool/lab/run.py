@@ -52,7 +52,7 @@ class Run(BaseModel):
     train_size: int | None = Field(None, gt=0, description="only so many training images, balanced over classes")
     validation: int | None = Field(None, gt=0, description="images held out; 5,000 or a tenth if not given")
 
-    loss: Literal["hinge", "softmax"] = Field("softmax", description="squared hinge, or cross-entropy")
+    loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
     epochs: int = Field(1, gt=0, description="times every training image is seen")
     batch: int = Field(100, gt=0, description="images in a step, over all processes")
     schedule: Literal["plateau", "onecycle"] = Field("onecycle", description="how the rate changes")

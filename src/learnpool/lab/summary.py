@@ -140,7 +140,8 @@ def seeds_needed(effect: float, level: float) -> int | None:
 def power(effect: float, n: int, level: float) -> float:
     """The chance that a two-sided paired t-test over n pairs rejects, by the noncentral t distribution."""
     limit, centre = float(stats.t.ppf(1 - level / 2, n - 1)), effect * n**0.5
-    return float(stats.nct.sf(limit, n - 1, centre)) + float(stats.nct.cdf(-limit, n - 1, centre))
+    # The far side as the upper tail of the mirrored distribution: scipy's lower tail is NaN for some large effects.
+    return sum(float(stats.nct.sf(limit, n - 1, side)) for side in (centre, -centre))
 
 
 def sentence(line: Line, baseline: str, pools: int) -> str:
@@ -150,8 +151,9 @@ def sentence(line: Line, baseline: str, pools: int) -> str:
     a = line.against
     if a is None:
         return f"{line.pool}: {number(line.mean)} % test error over {counted(len(line.errors), 'seed')}"
-    amount = f"{number(abs(a.gain))} points {'more' if round(a.gain, 2) < 0 else 'less'} test error than {baseline}"
-    low, high = (a.low, a.high) if a.gain >= 0 else (-a.high, -a.low)
+    more = round(a.gain, 2) < 0  # decides the word and the side the interval is seen from
+    amount = f"{number(abs(a.gain))} points {'more' if more else 'less'} test error than {baseline}"
+    low, high = (-a.high, -a.low) if more else (a.low, a.high)
     interval = f"95 % paired interval {number(low)} … {number(high)} over {counted(len(line.errors), 'seed')}"
     verdict = "not significant" if a.verdict == "not significant" else f"significantly {a.verdict}"
     corrected = f" (p = {a.corrected:.2g}, corrected for {pools} pools)" if pools > 1 else f" (p = {a.corrected:.2g})"

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from . import directory, machine
+from . import checkpoint, data, directory, machine, networks
 from .batches import batches
 from .directory import Result
 from .ranks import ranks
 from .run import Run, RunError
 from .training import Step, Training, TrainingError, Watch
 
-__all__ = ["Result", "Step", "TrainingError", "Watch", "train"]
+__all__ = ["Result", "Step", "TrainingError", "Watch", "train", "unchanged"]
 
 
 def train(
@@ -48,8 +48,9 @@ def train(
         where = group.agreed(lambda: stack.enter_context(directory.opened(run, out)))
         done = group.agreed(lambda: directory.read_result(where))
         if done is not None:
+            group.agreed(lambda: unchanged(run, where, {}))
             return done
-        shown = batches(run, data_dir, group, workers)
+        shown = group.together(lambda: batches(run, data_dir, group, workers))
         found = group.agreed(lambda: directory.resume(where))
         training = Training(run, shown, group, where, found)
         started = {"processes": group.world, "threads": torch.get_num_threads(), "device": str(group.device)}
@@ -62,6 +63,19 @@ def train(
                     if name != "pools":
                         log.add_scalar(name, value, row["epoch"])
         return group.agreed(training.finish)
+
+
+def unchanged(run: Run, where: Path, digests: dict[str, str]) -> None:
+    """RunError if a run that is done was of another network file or folder; ``digests`` of folders are kept there.
+
+    The official sets are what they are: of them only the pairs of a comparison are held against each other.
+    """
+    state = checkpoint.record(where) or {}
+    if run.data in data.NAMES or not Path(run.data).is_dir():
+        digests[run.data] = state["data"]
+    elif run.data not in digests:
+        digests[run.data] = data.digest(data.load(run.data))
+    directory.verify(where, state, run, digests[run.data], networks.source(run))
 
 
 def board(where: Path, epoch: int) -> Any:

@@ -23,7 +23,7 @@ from . import checkpoint, directory, machine, networks
 from .batches import Batches, Streamed, Whole, seeded
 from .directory import Result
 from .ranks import Ranks, WholeBatch
-from .run import Run, RunError
+from .run import Run
 from .schedule import schedule
 
 OBSERVED = 100  # validation images that the pools' statistics are taken on
@@ -52,10 +52,11 @@ class Training:
 
     def __init__(self, run: Run, shown: Batches, group: Ranks, where: Path, found: Any) -> None:
         self.run, self.shown, self.group, self.where = run, shown, group, where
-        fresh: dict[str, Any] = {"epoch": 0, "schedule": {}, "data": shown.digest}
+        self.source = networks.source(run)  # the user may edit it while it trains
+        fresh: dict[str, Any] = {"epoch": 0, "schedule": {}}
         tensors, state = found or ({}, fresh)
-        if state["data"] != shown.digest:
-            raise RunError(f"{where}: {run.data} is not the data this run began with")
+        if found:
+            directory.verify(where, state, run, shown.digest, self.source)
         table = networks.table_of(run, shown.image, len(shown.classes))
         self.model = networks.build(run, table, seeded(run, "weights"))
         if found and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
@@ -93,13 +94,13 @@ class Training:
         if isinstance(self.model, DSN) and len(self.model.heads) and self.done >= self.run.head_steps:
             self.drop_heads(self.model)
         wall, cpu = time.perf_counter(), time.process_time()
-        loss, wrong, rate = self.learn(watch)
+        loss, wrong, seen, rate = self.learn(watch)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         row: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "rate": rate,
             "train_loss": loss / self.shown.steps,
-            "train_error": 100 * wrong / (self.shown.steps * self.run.batch),
+            "train_error": 100 * wrong / seen,
             "validation_error": self.error(self.shown.validation),
             "test_error": self.error(self.shown.test),
             "seconds": round(wall, 3),
@@ -117,26 +118,28 @@ class Training:
         """Steps before this epoch."""
         return self.epoch * self.shown.steps
 
-    def learn(self, watch: Watch | None) -> tuple[float, int, float]:
-        """The steps of an epoch: sum of their losses, images misjudged on the way, and the last rate."""
+    def learn(self, watch: Watch | None) -> tuple[float, float, float, float]:
+        """The steps of an epoch: sum of their losses, images misjudged on the way, of how many, and the last rate."""
         # Under torch.compile every process draws its own dropout; else all draw the same and take their rows.
         torch.manual_seed(seeded(self.run, "noise", self.epoch) + self.group.rank * self.run.compile)
         self.network.train()
         losses, wrong = torch.zeros((), device=self.group.device), torch.zeros((), device=self.group.device)
-        rate = 0.0
+        rate, seen = 0.0, 0
         for number, (images, labels) in enumerate(self.shown.epoch(self.epoch, self.group), 1):
             step = self.done + number
             rate = self.set_rate(step - 1)
             loss, votes = self.step(images, labels)
             losses += loss
             wrong += (votes.argmax(1) != labels).sum()
-            if number % CHECKED == 0 or number == self.shown.steps:
+            seen += len(labels)  # images that do not decode may be left out
+            if number % CHECKED == 0:
                 self.check(losses, number, rate)
             if watch is not None:
                 metrics = self.rows[-1] if self.rows else None
                 watch(Step(step, self.run.epochs * self.shown.steps, self.epoch + 1, rate, metrics))
-        loss_sum, wrong_sum = self.group.total(float(losses), float(wrong))
-        return loss_sum / self.group.world, int(wrong_sum), rate
+        self.check(losses, self.shown.steps, rate)
+        loss_sum, wrong_sum, seen_sum = self.group.total(float(losses), float(wrong), seen)
+        return loss_sum / self.group.world, wrong_sum, seen_sum, rate
 
     def set_rate(self, step: int) -> float:
         """Give every group of parameters its rate at a step, counted from 0."""
@@ -153,8 +156,8 @@ class Training:
             said = self.network(images)
         heads = said.heads if isinstance(said, Votes) else []
         votes: Tensor = said.votes if isinstance(said, Votes) else said
-        judge = LOSSES[self.run.loss]
-        loss = sum((judge(head.float(), labels) for head in heads), judge(votes.float(), labels))
+        loss = LOSSES[self.run.loss](votes.float(), labels)
+        loss = sum((hinge(head.float(), labels) for head in heads), loss)  # whatever the output's, as DSN has it
         loss.backward()
         self.optimizer.step()
         return loss.detach(), votes.detach()
@@ -205,6 +208,7 @@ class Training:
         state = {
             "schedule": self.schedule.state,
             "data": self.shown.digest,
+            "source": self.source,
             "image": list(self.shown.image),
             "classes": list(self.shown.classes),
         }
@@ -213,7 +217,8 @@ class Training:
     def finish(self) -> Result:
         """The result of all epochs, written down."""
         last, shown = self.rows[-1], self.shown
-        counted = {id(p): p.numel() for name, p in self.model.named_parameters() if not name.startswith("heads.")}
+        heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
+        counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}
         learned = {id(p) for m in self.model.modules() if isinstance(m, Learned) for p in m.parameters()}
         result = Result(
             id=self.run.id,

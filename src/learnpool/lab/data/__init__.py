@@ -9,11 +9,11 @@
 
 from .augment import Augment
 from .folder import stream
-from .loading import NAMES, data_directory, load
+from .loading import NAMES, data_directory, digest, load
 from .preparation import KINDS, fit, prepare
-from .split import DataError, Dataset, Files, Folder, Split, hold_out, subset
+from .split import DataError, Dataset, Files, Folder, ImageError, Split, hold_out, subset
 
 __all__ = [
-    "load", "NAMES", "data_directory", "Dataset", "Split", "Folder", "Files", "DataError",
+    "load", "digest", "NAMES", "data_directory", "Dataset", "Split", "Folder", "Files", "DataError", "ImageError",
     "hold_out", "subset", "prepare", "fit", "KINDS", "Augment", "stream",
 ]  # fmt: skip

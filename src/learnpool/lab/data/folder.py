@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from .split import DataError, Files, Folder, balanced
+from .split import DataError, Files, Folder, ImageError, balanced
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 TESTS = ("test", "val", "valid", "validation")
@@ -114,7 +114,7 @@ def stream(
         whole = [(image, label) for image, label, problem in batch if not problem]
         problems = [problem for _, _, problem in batch if problem]
         if problems and skipped is None:
-            raise DataError(problems[0])
+            raise ImageError(problems[0])
         if skipped is not None:
             skipped.extend(problems)
         if whole:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from . import cifar, folder, idx, svhn
+from . import cache, cifar, folder, idx, svhn
 from .sources import SOURCES, TEN, Source
-from .split import DataError, Dataset, Folder, Split, unknown
+from .split import DataError, Dataset, Files, Folder, Split, unknown
 
 NAMES = ("digits", *SOURCES)
 READERS = {"idx": idx.read, "cifar": cifar.read, "svhn": svhn.read}
@@ -29,6 +29,18 @@ def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
     if Path(name).is_dir():
         return folder.scan(Path(name))
     raise unknown(name, NAMES, ", or the path of a folder of images")
+
+
+def digest(data: Dataset | Folder) -> str:
+    """Equal for equal images and labels of every split; a folder's images are told by path and size."""
+    splits = (data.train, data.test, data.extra if isinstance(data, Dataset) else None)
+    parts: list[object] = [data.classes]
+    for split in splits:
+        if isinstance(split, Files):
+            parts += [[(str(path.relative_to(data.name)), path.stat().st_size) for path in split.paths], split.labels]
+        elif split is not None:
+            parts += [split.images, split.labels]
+    return cache.key(*parts)
 
 
 def absent(source: Source, data_dir: Path) -> DataError:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -33,7 +35,8 @@ def prepare(kind: str, train: Split, *others: Split, cache_dir: Path | None = No
         return tuple(_whole(fitted(), split.images) for split in splits)
     folder = cache_dir or cache.cache_directory()
     fitted_on = train.images if kind == "gcn-zca" else None
-    recipe = cache.key(kind, SCALE, SMALLEST, BIAS, LCN_SIZE, LCN_SIGMA, LCN_SMALLEST, fitted_on)
+    code = inspect.getsource(sys.modules[__name__])  # what another version computed is of no use
+    recipe = cache.key(code, kind, SCALE, SMALLEST, BIAS, LCN_SIZE, LCN_SIGMA, LCN_SMALLEST, fitted_on)
     names = [f"{kind}-{cache.key(recipe, split.images)[:32]}.npy" for split in splits]
     return tuple(_kept(folder / name, fitted, split.images) for name, split in zip(names, splits, strict=True))
 

@@ -18,6 +18,10 @@ class DataError(ValueError):
     """The data is not there, not whole or not what it should be; the message names the file."""
 
 
+class ImageError(DataError):
+    """An image does not decode; of several processes only the one whose turn it was knows."""
+
+
 def unknown(name: str, known: tuple[str, ...], more: str = "") -> DataError:
     """What to say of a name that nobody has."""
     close = difflib.get_close_matches(name, known, 1)

@@ -132,12 +132,19 @@ struct Given {
   int64_t rows, channels, grid[3], taps;
   bool by_channel, by_place;
 
-  // Where the number for a channel, an output position and a tap lies.
-  int64_t at(const Call& call, int64_t row, int64_t c, int64_t place, int64_t tap) const {
-    const int64_t position[3] = {place / (call.w.out * call.h.out), place / call.w.out % call.h.out, place % call.w.out};
-    int64_t index = row * channels + (channels == 1 ? 0 : c);
-    for (int i = 0; i < 3; ++i) index = index * grid[i] + (grid[i] == 1 ? 0 : position[i]);
-    return index * taps + tap;
+  // f(spot, index of the first tap's number) for every output position of a channel, or for one if all are to share.
+  template <class F>
+  void each(const Call& call, int64_t row, int64_t c, bool by_place, F f) const {
+    const int64_t first = row * channels + (channels == 1 ? 0 : c);
+    for (int64_t od = 0; od < (by_place ? call.d.out : 1); ++od) {
+      const int64_t plane = first * grid[0] + (grid[0] == 1 ? 0 : od);
+      for (int64_t oh = 0; oh < (by_place ? call.h.out : 1); ++oh) {
+        const int64_t line = plane * grid[1] + (grid[1] == 1 ? 0 : oh), spot = (od * call.h.pitch + oh) * call.w.pitch;
+        for (int64_t ow = 0; ow < (by_place ? call.w.out : 1); ++ow) {
+          f(spot + ow, (line * grid[2] + (grid[2] == 1 ? 0 : ow)) * taps);
+        }
+      }
+    }
   }
   int64_t size() const { return rows * channels * grid[0] * grid[1] * grid[2] * taps; }
 };
@@ -186,7 +193,7 @@ struct Work {
 
   template <class A>
   std::vector<char> pack(const Given& given, Parameter& strides) const {
-    const int64_t channels = by_channel ? call.channels : 1, places = by_place ? call.places() : 1;
+    const int64_t channels = by_channel ? call.channels : 1;
     strides = strides_of(call, given.taps, channels, by_channel, by_place);
     // Vectors of neighbouring outputs may be read from a map before the first to one past the last, where they meet zeros.
     const int64_t room = 64 + (by_place ? call.spots() : 0);
@@ -194,13 +201,11 @@ struct Work {
     A* to = reinterpret_cast<A*>(packed.data()) + room;
     const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
     for (int64_t row = 0; row < given.rows; ++row) {
-      for (int64_t tap = 0; tap < given.taps; ++tap) {
-        for (int64_t c = 0; c < channels; ++c) {
-          for (int64_t place = 0; place < places; ++place) {
-            to[row * strides.row + tap * strides.tap + c * strides.channel + call.spot(place) * strides.place] =
-                from[given.at(call, row, c, place, tap)];
-          }
-        }
+      for (int64_t c = 0; c < channels; ++c) {
+        given.each(call, row, c, by_place, [&](int64_t spot, int64_t index) {
+          A* first = to + row * strides.row + c * strides.channel + spot * strides.place;
+          for (int64_t tap = 0; tap < given.taps; ++tap) first[tap * strides.tap] = from[index + tap];
+        });
       }
     }
     strides.data = to;
@@ -211,19 +216,16 @@ struct Work {
   Tensor unpack(const Given& given, const Parameter& strides, int64_t offset) const {
     std::vector<double> total(given.size(), 0.0);
     const A* partial = static_cast<const A*>(call.partial);
-    const int64_t places = by_place ? call.places() : 1;
     for (int64_t item = 0; item < call.items(); ++item) {
       const A* from = partial + item * call.partial_item + offset;
       const int64_t c0 = item % call.channel_items() * call.channel_step;
       const int64_t c1 = by_channel ? std::min(c0 + call.channel_step, call.channels) : c0 + 1;
       for (int64_t row = 0; row < given.rows; ++row) {
-        for (int64_t tap = 0; tap < given.taps; ++tap) {
-          for (int64_t c = c0; c < c1; ++c) {
-            for (int64_t place = 0; place < places; ++place) {
-              total[given.at(call, row, c, place, tap)] +=
-                  from[row * strides.row + tap * strides.tap + (c - c0) * strides.channel + call.spot(place) * strides.place];
-            }
-          }
+        for (int64_t c = c0; c < c1; ++c) {
+          given.each(call, row, c, by_place, [&](int64_t spot, int64_t index) {
+            const A* first = from + row * strides.row + (c - c0) * strides.channel + spot * strides.place;
+            for (int64_t tap = 0; tap < given.taps; ++tap) total[index + tap] += first[tap * strides.tap];
+          });
         }
       }
     }

@@ -232,61 +232,38 @@ INLINE void copy_rest(const T* from, T* to, int64_t n) {
   }
 }
 
-// n numbers from one row to another of perhaps another type.
-template <int N, class T, class S>
-INLINE void copy(const T* from, S* to, int64_t n) {
+// n numbers from one row to another.
+template <int N, class A>
+INLINE void copy(const A* from, A* to, int64_t n) {
+  using V = typename Narrow<A, N>::type;
   int64_t i = 0;
-  if constexpr (std::is_same_v<T, S>) {
-    using V = typename Narrow<T, N>::type;
-    for (; i + N <= n; i += N) store(to + i, load<V>(from + i));
-    if (i < n) copy_rest<N / 2>(from + i, to + i, n - i);
-  } else if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
-    for (; i < n; ++i) to[i] = widen(from[i]);
-  } else {
-    for (; i < n; ++i) to[i] = narrow<S>(from[i]);
-  }
+  for (; i + N <= n; i += N) store(to + i, load<V>(from + i));
+  if (i < n) copy_rest<N / 2>(from + i, to + i, n - i);
 }
 
-// A row of input into scratch, by phase, or (BACK) a row of gradients out of it; `line` is room for one row.
-template <bool BACK, class T, class A>
-INLINE void split(const Axis& w, int64_t phases, const int64_t* column, T* cells, A* row, A* line) {
-  constexpr int lanes = LANES<A>;
-  constexpr bool same = std::is_same_v<std::remove_const_t<T>, A>;
-  if (phases == 1) {
-    A* place = row + column[0];
-    if constexpr (BACK) copy<lanes>(place, cells, w.in);
-    else copy<lanes>(cells, place, w.in);
-    return;
+// Rows [begin, end) of input, one after another in `cells`, into scratch by phase; or (BACK) rows of gradients out of it.
+// C is A, or const A.
+template <bool BACK, class C, class A>
+INLINE void split(const Call& call, const Layout<A>& layout, int64_t begin, int64_t end, C* cells, A* scratch) {
+  const int64_t n = call.w.in, phases = call.w.phases(), stride = call.w.stride, *row = layout.row, *column = layout.column;
+  if (stride == 2 && phases == 2) {
+    return deal<BACK, LANES<A>>(row + begin, end - begin, column[0], column[1], cells, scratch, n);
   }
-  std::conditional_t<same, T*, A*> plain;
-  if constexpr (same) plain = cells;
-  else plain = line;
-  if constexpr (!same && !BACK) copy<lanes>(cells, line, w.in);
-  if (w.stride == 2) {
-    const int64_t here = 0;
-    deal<BACK, lanes>(&here, 1, column[0], column[1], plain, row, w.in);
-  } else {
-    for (int64_t phase = 0; phase < std::min(phases, w.in); ++phase) {
-      A* place = row + column[phase];
-      for (int64_t i = 0, c = phase; c < w.in; ++i, c += w.stride) {
-        if constexpr (BACK) plain[c] = place[i];
-        else place[i] = plain[c];
+  for (int64_t r = begin; r < end; ++r, cells += n) {
+    if (phases == 1) {
+      A* place = scratch + row[r] + column[0];
+      if constexpr (BACK) copy<LANES<A>>(place, cells, n);
+      else copy<LANES<A>>(cells, place, n);
+      continue;
+    }
+    for (int64_t phase = 0; phase < std::min(phases, n); ++phase) {
+      A* place = scratch + row[r] + column[phase];
+      for (int64_t i = 0, c = phase; c < n; ++i, c += stride) {
+        if constexpr (BACK) cells[c] = place[i];
+        else place[i] = cells[c];
       }
     }
   }
-  if constexpr (!same && BACK) copy<lanes>(line, cells, w.in);
-}
-
-// Rows [begin, end) of a plane.
-template <bool BACK, class T, class A>
-INLINE void split_rows(const Call& call, const Layout<A>& layout, int64_t begin, int64_t end, T* cells, A* scratch, A* line) {
-  const int64_t n = call.w.in, phases = call.w.phases(), *row = layout.row, *column = layout.column;
-  if constexpr (std::is_same_v<std::remove_const_t<T>, A>) {
-    if (call.w.stride == 2 && phases == 2) {  // the usual case, without asking row by row
-      return deal<BACK, LANES<A>>(row + begin, end - begin, column[0], column[1], cells + begin * n, scratch, n);
-    }
-  }
-  for (int64_t r = begin; r < end; ++r) split<BACK>(call.w, phases, column, cells + r * n, scratch + row[r], line);
 }
 
 // Whether there is neither infinity nor NaN among n numbers.
@@ -305,15 +282,6 @@ INLINE bool finite(const A* x, int64_t n) {
   for (; i < n; ++i) a[0] += x[i] * A(0);
   return !has_nan<A>((a + b) + (c + d));  // each is zero or NaN
 }
-template <class T>
-INLINE bool finite_halves(const T* x, int64_t n, uint16_t exponent) {
-  bool found = false;
-  for (int64_t i = 0; i < n; ++i) found |= (x[i].bits & exponent) == exponent;
-  return !found;
-}
-INLINE bool finite(const Half* x, int64_t n) { return finite_halves(x, n, 0x7c00); }
-INLINE bool finite(const BFloat16* x, int64_t n) { return finite_halves(x, n, 0x7f80); }
-
 // Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
 // is among the cells and what reaches the outputs; WINNER: also find where the maximum is.
 template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
@@ -455,7 +423,7 @@ struct Plane {
   const Call& call;
   Scratch scratch;
   const Layout<A> layout;
-  A *x, *outputs, *gradients, *line;  // cells; values of outputs, or what reaches them; gradients of cells; one row
+  A *x, *outputs, *gradients, *line;  // cells; values of outputs, or what reaches them; gradients of cells; room to widen halves
   Vec<A> *sums, *mix_sums;            // gradients of parameters that all lanes share
   const Reached<A> reached;
   Region<A, Any> region;
@@ -471,7 +439,7 @@ struct Plane {
     x = scratch.take<A>(size);
     gradients = scratch.take<A>(call.grad != nullptr ? size : 0);
     outputs = scratch.take<A>(layout.map + LANES<A>);
-    line = scratch.take<A>(call.w.in + LANES<A>);
+    line = scratch.take<A>(call.type == Type::Half || call.type == Type::BFloat16 ? call.cells() : 0);
     dense = scratch.take<A>(call.plan.weights * call.taps());
     sums = scratch.take<Vec<A>>(call.plan.weights * call.taps());
     mix_sums = scratch.take<Vec<A>>(call.plan.mixes);
@@ -583,6 +551,20 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
   const int64_t input_rows = call.d.in * call.h.in, output_rows = call.d.out * call.h.out;
   // A band of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of places.
   const int64_t many = call.d.in == 1 ? BAND : layout.many;
+  // Halves pass through `line` on their way between memory and scratch.
+  auto widened = [&](const T* from, int64_t n) -> const A* {
+    if constexpr (std::is_same_v<T, A>) return from;
+    for (int64_t i = 0; i < n; ++i) plane.line[i] = widen(from[i]);
+    return plane.line;
+  };
+  auto write = [&](T* to, int64_t n, auto fill) {
+    if constexpr (std::is_same_v<T, A>) {
+      fill(to);
+    } else {
+      fill(plane.line);
+      for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(plane.line[i]);
+    }
+  };
   plane.bytes = (call.cells() * int64_t(sizeof(T)) / layout.many + 63) / 64 * 64;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
@@ -597,7 +579,8 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
         plane.dmixes = partial + call.dmix_offset + (c - c0) * call.dmix.channel;
         const int64_t index = n * call.channels + c;
         const T* cells = static_cast<const T*>(call.x) + index * call.cells();
-        plane.next = reinterpret_cast<const char*>(cells + call.cells());
+        const int64_t following = c + 1 < c1 ? index + 1 : (n + 1) * call.channels + c0;
+        plane.next = reinterpret_cast<const char*>(static_cast<const T*>(call.x) + following * call.cells());
         plane.own = reinterpret_cast<const char*>(static_cast<const T*>(call.y) + index * call.cells());
         const T* grads = BACKWARD ? static_cast<const T*>(call.grad) + index * call.places() : nullptr;
         T* out = static_cast<T*>(call.y) + index * (BACKWARD ? call.cells() : call.places());
@@ -611,12 +594,14 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
           if (last) in = input_rows, outputs = output_rows;
           while (in < input_rows && layout.place[in] < band.to + layout.margin) ++in;
           while (outputs < output_rows && layout.output_row[outputs] + (BACKWARD ? 0 : call.w.out) <= band.to) ++outputs;
-          tame = tame && finite(cells + first * call.w.in, (in - first) * call.w.in);
-          split_rows<false>(call, layout, first, in, cells, plane.x, plane.line);
+          const A* read = widened(cells + first * call.w.in, (in - first) * call.w.in);
+          tame = tame && finite(read, (in - first) * call.w.in);
+          split<false>(call, layout, first, in, read, plane.x);
           if constexpr (BACKWARD) {
-            tame = tame && finite(grads + behind * call.w.out, (outputs - behind) * call.w.out);
-            for (int64_t r = behind; r < outputs; ++r) {
-              copy<lanes>(grads + r * call.w.out, plane.outputs + layout.output_row[r], call.w.out);
+            read = widened(grads + behind * call.w.out, (outputs - behind) * call.w.out);
+            tame = tame && finite(read, (outputs - behind) * call.w.out);
+            for (int64_t r = behind; r < outputs; ++r, read += call.w.out) {
+              copy<lanes>(read, plane.outputs + layout.output_row[r], call.w.out);
             }
           }
           (tame ? fast : careful)(plane, band);
@@ -625,11 +610,14 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
             const int64_t before = written;
             if (last) written = input_rows;
             while (written < input_rows && layout.place[written] + call.w.pitch <= band.to) ++written;
-            split_rows<true>(call, layout, before, written, out, plane.gradients, plane.line);
+            write(out + before * call.w.in, (written - before) * call.w.in,
+                  [&](A* to) { split<true>(call, layout, before, written, to, plane.gradients); });
           } else {
-            for (int64_t r = behind; r < outputs; ++r) {
-              copy<lanes>(plane.outputs + layout.output_row[r], out + r * call.w.out, call.w.out);
-            }
+            write(out + behind * call.w.out, (outputs - behind) * call.w.out, [&](A* to) {
+              for (int64_t r = behind; r < outputs; ++r, to += call.w.out) {
+                copy<lanes>(plane.outputs + layout.output_row[r], to, call.w.out);
+              }
+            });
           }
           from = band.to;
         }

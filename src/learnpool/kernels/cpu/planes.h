@@ -439,7 +439,8 @@ struct Plane {
     x = scratch.take<A>(size);
     gradients = scratch.take<A>(call.grad != nullptr ? size : 0);
     outputs = scratch.take<A>(layout.map + LANES<A>);
-    line = scratch.take<A>(call.type == Type::Half || call.type == Type::BFloat16 ? call.cells() : 0);
+    const bool halves = call.type == Type::Half || call.type == Type::BFloat16;
+    line = scratch.take<A>(halves ? std::max(call.cells(), call.places()) : 0);  // with padding there may be more outputs
     dense = scratch.take<A>(call.plan.weights * call.taps());
     sums = scratch.take<Vec<A>>(call.plan.weights * call.taps());
     mix_sums = scratch.take<Vec<A>>(call.plan.mixes);

@@ -1,13 +1,15 @@
 // channels_last input: a vector is LANES neighbouring channels of one output.
 
-// One tap that exists at an output: its number, and its cell in the image.
+// One tap that exists at an output: its number, its cell in the image, and whether no output before it met that cell.
 struct TapCell {
   int64_t tap, cell;
+  bool fresh;
 };
 
 // The same for all channels of an output: where the cell begins in the image and in its gradient.
 struct Tap {
   int64_t tap, from, to;
+  bool fresh;
 };
 
 // The taps of every output of an image, rows and columns apart: tap and cell of an output are sums of the two.
@@ -17,9 +19,11 @@ struct Places {
     int64_t count;
   };
   List *rows, *columns;
+  bool covered;  // every cell meets an output
 
   Places(const Call& call, Scratch& scratch) {
     const bool pad = call.count_include_pad;
+    bool *row_seen = scratch.take<bool>(call.d.in * call.h.in), *column_seen = scratch.take<bool>(call.w.in);
     rows = scratch.take<List>(call.d.out * call.h.out);
     columns = scratch.take<List>(call.w.out);
     TapCell* next = scratch.take<TapCell>(call.d.out * call.h.out * call.d.kernel * call.h.kernel + call.w.out * call.w.kernel);
@@ -31,7 +35,8 @@ struct Places {
           for (int64_t kh = 0; kh < call.h.kernel; ++kh) {
             if (!call.d.inside(od, kd) || !call.h.inside(oh, kh)) continue;
             const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
-            *next++ = {(kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in};
+            *next++ = {(kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in, !row_seen[row]};
+            row_seen[row] = true;
           }
         }
         list.end = next;
@@ -40,10 +45,15 @@ struct Places {
     for (int64_t ow = 0; ow < call.w.out; ++ow) {
       columns[ow] = {next, next, call.w.count(ow, pad)};
       for (int64_t kw = 0; kw < call.w.kernel; ++kw) {
-        if (call.w.inside(ow, kw)) *next++ = {kw, call.w.cell(ow, kw)};
+        if (!call.w.inside(ow, kw)) continue;
+        const int64_t column = call.w.cell(ow, kw);
+        *next++ = {kw, column, !column_seen[column]};
+        column_seen[column] = true;
       }
       columns[ow].end = next;
     }
+    auto all = [](const bool* seen, int64_t n) { return std::all_of(seen, seen + n, [](bool one) { return one; }); };
+    covered = all(row_seen, call.d.in * call.h.in) && all(column_seen, call.w.in);
   }
 };
 
@@ -129,11 +139,12 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
   }
   auto reached = [&](int64_t d) { return D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]; };
   if (dx != nullptr) {
+    alignas(64) static constexpr A zeros[LANES<A>] = {};
     M open = ~M{};  // the maximum is still to come
 #pragma GCC unroll 9
     for (int64_t i = 0; i < many; ++i) {
       A* to = dx + taps[i].to;
-      V received = gather<A, FULL>(to, count);
+      V received = gather<A, FULL>(taps[i].fresh ? zeros : to, count);
       if constexpr (P::extremes) {
         M paid;
         if constexpr (TAPS >= 0) {
@@ -212,25 +223,17 @@ void images(const Call& call, int64_t begin, int64_t end) {
           dx_stride = call.channel_step;
         }
       }
-      // Cells become zero just before they first receive something, while they are on their way into the cache anyway.
-      int64_t clean = 0;
-      auto clean_to = [&](int64_t end) {
-        if (dx == nullptr || end <= clean) return;
-        if (c1 - c0 == dx_stride) {
-          std::memset(dx + clean * dx_stride + c0, 0, sizeof(A) * (end - clean) * dx_stride);
-        } else {
-          for (int64_t i = clean; i < end; ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
-        }
-        clean = end;
-      };
+      if (dx != nullptr && !places.covered) {
+        for (int64_t i = 0; i < call.cells(); ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
+      }
       for (int64_t row = 0, place = 0; row < call.d.out * call.h.out; ++row) {
-        if (BACKWARD && places.rows[row].begin != places.rows[row].end) clean_to(places.rows[row].end[-1].cell + call.w.in);
         for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
           int64_t many = 0;
           for (const TapCell* line = places.rows[row].begin; line != places.rows[row].end; ++line) {
             for (const TapCell* column = places.columns[ow].begin; column != places.columns[ow].end; ++column) {
               const int64_t cell = line->cell + column->cell;
-              here[many++] = {line->tap + column->tap, cell * call.channels, cell * dx_stride};
+              const bool fresh = line->fresh && column->fresh && places.covered;
+              here[many++] = {line->tap + column->tap, cell * call.channels, cell * dx_stride, fresh};
             }
           }
           const V cells = all<A>(A(std::max<int64_t>(1, places.rows[row].count * places.columns[ow].count)));
@@ -268,7 +271,6 @@ void images(const Call& call, int64_t begin, int64_t end) {
           }
         }
       }
-      if (BACKWARD) clean_to(call.cells());
       if (gradient != nullptr && !direct) {
         for (int64_t i = 0; i < call.cells(); ++i) {
           for (int64_t c = c0; c < c1; ++c) gradient[i * call.channels + c] = narrow<T>(dx[i * dx_stride + c]);

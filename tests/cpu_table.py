@@ -29,13 +29,14 @@ def lines():
     nchw, last, ceil = Bench("nchw"), Bench("channels_last"), Bench("ceil")
     yield "# Pools on a CPU"
     yield ""
-    yield "Written by `tests/cpu_table.py` from the `cpu-*.json` beside it; a test holds them together. Times as multiples of"
-    yield "`nn.MaxPool2d`'s in the same layout, dtype and run: geometric means over 64×128×32×32, 64×192×16×16 and 32×64×112×112 of"
-    yield "medians over rounds, 3×3 windows of stride 2 and padding 1, float32, two threads, unless a row says otherwise."
+    yield "Written by `tests/cpu_table.py` from the `cpu-*.json` beside it; a test holds them together. Times are"
+    yield "multiples of `nn.MaxPool2d`'s in the same layout, dtype and run: geometric means over 64×128×32×32,"
+    yield "64×192×16×16 and 32×64×112×112 of medians over rounds; 3×3 windows of stride 2 and padding 1, float32, two"
+    yield "threads, unless a row says otherwise."
     yield ""
     facts = nchw.record
-    yield f"{facts['hardware']['cpu']}, {facts['hardware']['cores']} cores, kernel {facts['kernel']['detail']}, torch"
-    yield f"{facts['versions']['torch']}."
+    machine = f"{facts['hardware']['cpu']}, {facts['hardware']['cores']} cores, kernel {facts['kernel']['detail']}"
+    yield f"{machine}, torch {facts['versions']['torch']}, {facts['date'][:10]}."
     yield ""
     yield "| | " + " | ".join(POOLS) + " |"
     yield "|---|" + "---|" * len(POOLS)
@@ -53,10 +54,11 @@ def lines():
     large = [nchw.shapes[0], nchw.shapes[2]]
     for shape in large:
         size = "×".join(map(str, shape))
-        yield f"| {size}, over two copies of x into memory that exists | {nchw.ratio('gated', 'copy', shapes=[shape]):.2f} × |"
-        yield f"| {size}, over two clones of x | {nchw.ratio('gated', 'clone', shapes=[shape]):.2f} × |"
+        copies, clones = (nchw.ratio("gated", to, shapes=[shape]) for to in ("copy", "clone"))
+        yield f"| {size}, over two copies of x into memory that exists | {copies:.2f} × |"
+        yield f"| {size}, over two clones of x | {clones:.2f} × |"
     compiled = Bench("compiled")
-    yield f"| the gated pool by hand over it, 64×128×32×32 and 32×64×112×112 | {compiled.ratio('gated by hand', 'gated'):.1f} × |"
+    yield f"| the gated pool by hand over it, on these two shapes | {compiled.ratio('gated by hand', 'gated'):.1f} × |"
     yield f"| the same under torch.compile | {compiled.ratio('gated by hand, compiled', 'gated'):.1f} × |"
     for label, name in (
         ("3×3, stride 1, padding 1", "3x3-1"),
@@ -80,7 +82,8 @@ def lines():
     yield f"| its reference over it | {general.ratio(f'{GENERAL}, reference', GENERAL):.1f} × |"
     net = json.loads((RESULTS / "cpu-net.json").read_text(encoding="utf-8"))
     of, ratio = net["settings"], net["ratio"]["median"]
-    yield f"| a training step of the paper's CIFAR10 network, {of['pool']} over max, median of {of['pairs']} pairs | {ratio:.3f} × |"
+    said = f"a training step of the paper's CIFAR10 network, {of['pool']} over max, median of {of['pairs']} pairs"
+    yield f"| {said} | {ratio:.3f} × |"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from cpu_table import Bench, lines
 from learnpool.lab.directory import Result, read_metrics, read_result
 from learnpool.lab.presets import preset
 from learnpool.lab.run import read
@@ -25,3 +26,12 @@ def test_the_baseline_is_the_cpu_presets():
     for number in (f"{result.test_error:.2f} % test error", f"{result.parameters:,} parameters"):
         assert number in told
     assert f"{result.cpu_seconds / 60:.1f} minutes of CPU time" in told
+
+
+def test_the_page_of_the_pools_is_what_their_files_say():
+    assert (RESULTS / "cpu.md").read_text(encoding="utf-8").splitlines() == list(lines())
+    nchw = Bench("nchw")
+    said = (f"{nchw.ratio(pool):.2f}" for pool in ("mixed", "gated", "tree3"))
+    front = " ".join((RESULTS.parents[1] / "README.md").read_text(encoding="utf-8").split())
+    words = "a mixed pool takes {}, a gated one {} and a three-level tree {} of the time of `nn.MaxPool2d`"
+    assert words.format(*said) in front

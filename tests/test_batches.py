@@ -86,8 +86,22 @@ def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, t
     run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
     with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
         train(run, tmp_path / "runs")
-    result = train(run.model_copy(update={"skip_broken": True}), tmp_path / "runs")
-    assert result.epochs == 2
+    run = run.model_copy(update={"skip_broken": True})
+    for workers in (0, 1):
+        shown = batches(run, None, ALONE, workers)
+        assert shown.skipped == (str(broken),)
+        assert [len(labels) for _, labels in shown.epoch(0, ALONE)] == [4] * shown.steps
+    result = train(run, tmp_path / "runs")
+    assert result.images == {"train": 19, "validation": 4, "test": 8}
+    assert result.skipped == [str(broken)]
+    assert train(run, tmp_path / "runs") == result
+
+
+def test_a_class_of_broken_images_cannot_be_skipped(folder):
+    for image in (folder / "test" / "dogs").iterdir():
+        image.write_bytes(b"")
+    with pytest.raises(DataError, match=r": class dogs has no image for test that decodes$"):
+        batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):

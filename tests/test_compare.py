@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ from learnpool.lab import comparison as gathered
 from learnpool.lab import launch
 from learnpool.lab.comparison import command
 from learnpool.lab.presets import preset
-from learnpool.lab.run import Run
+from learnpool.lab.run import Run, RunError
 from learnpool.lab.summary import answer
 from learnpool.nets import small
 
@@ -149,9 +150,37 @@ def test_a_network_and_a_folder_of_the_users(photos, learnpool):
     assert "Written: runs/report.html" in text
 
 
+def test_images_that_are_skipped_are_named(photos, learnpool):
+    broken = photos / "photos" / "dark" / "3.png"
+    broken.write_bytes(b"")
+    words = "compare --data photos --pools max,half --set width=0.05 --set batch=8 --set image_size=16 --out runs"
+    words = [*words.split(), *"--seeds 2 --epochs 1 --jobs 1 --set skip_broken=true".split()]
+    named = "learnpool: skipped 1 image that cannot be decoded: photos/dark/3.png\n"
+    status, _, error = learnpool(*words)
+    assert status == 0, error
+    assert error.endswith(named)
+    assert learnpool(*words)[2].endswith(named)  # all done before
+    assert learnpool(*words, "--quiet")[2] == ""
+    assert json.loads(learnpool(*words, "--json")[1])["skipped"] == ["photos/dark/3.png"]
+    assert "1 image that cannot be decoded: photos/dark/3.png" in (photos / "runs" / "report.html").read_text()
+    words = "train --data photos --set width=0.05 --set batch=8 --set image_size=16 --epochs 1 --set skip_broken=true"
+    assert learnpool(*words.split(), "--workers", "0")[2].endswith(named)
+
+
+def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
+    out, runs = comparison
+    for name, said in (("env.json", "env.json is missing"), ("metrics.jsonl", "metrics"), ("last.json", "checkpoint")):
+        shutil.copytree(out, tmp_path / name)
+        (tmp_path / name / runs[0].id / name).unlink()
+        with pytest.raises(RunError, match=said):
+            gathered.read([tmp_path / name / run.id for run in runs])
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
+        ("--seeds 0", "--seeds: no interval is possible from 0 seeds; wanted at least 2"),
+        ("--device tpu", "--device: wanted cpu or cuda, got 'tpu'"),
         ("--seeds 1", "--seeds: no interval is possible from 1 seed; wanted at least 2"),
         ("--pools max", "--pools: wanted at least two to compare, got max"),
         ("--pools max,max", "--pools: wanted at least two to compare, got max"),

@@ -116,6 +116,7 @@ def started(run: Run, out: Path, options: dict[str, Any]) -> Worker:
 def work(pipe: Connection, run: Run, out: Path, options: dict[str, Any]) -> None:
     """Train; numbers through the pipe are epochs done, what comes last is the result or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # tidily: a run that did not begin leaves nothing
     last = 0.0
 
     def watch(step: Step) -> None:

@@ -140,4 +140,8 @@ def bar(label: str, console: Console) -> Iterator[Callable[[float, int, str], No
     columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console) as shown:
         task = shown.add_task("", total=None)
-        yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)
+        try:
+            yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)
+        except BaseException:
+            shown.live.transient = True  # what went wrong stands alone
+            raise

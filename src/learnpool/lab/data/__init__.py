@@ -8,12 +8,13 @@
 """
 
 from .augment import Augment
-from .folder import stream
+from .folder import decode, stream, without_broken
 from .loading import NAMES, data_directory, load
-from .preparation import KINDS, fit, prepare
+from .preparation import KINDS, Preparation, apply, fit, prepare
 from .split import DataError, Dataset, Files, Folder, Split, hold_out, subset
 
 __all__ = [
     "load", "NAMES", "data_directory", "Dataset", "Split", "Folder", "Files", "DataError",
-    "hold_out", "subset", "prepare", "fit", "KINDS", "Augment", "stream",
+    "hold_out", "subset", "prepare", "fit", "apply", "Preparation", "KINDS", "Augment", "stream", "decode",
+    "without_broken",
 ]  # fmt: skip

@@ -154,7 +154,7 @@ def test_images_that_are_skipped_are_named(photos, learnpool):
     broken = photos / "photos" / "dark" / "3.png"
     broken.write_bytes(b"")
     words = "compare --data photos --pools max,half --set width=0.05 --set batch=8 --set image_size=16 --out runs"
-    words = [*words.split(), *"--seeds 2 --epochs 1 --jobs 1 --set skip_broken=true".split()]
+    words = f"{words} --seeds 2 --epochs 1 --jobs 1 --set skip_broken=true".split()
     named = "learnpool: skipped 1 image that cannot be decoded: photos/dark/3.png\n"
     status, _, error = learnpool(*words)
     assert status == 0, error

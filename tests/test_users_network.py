@@ -121,7 +121,7 @@ def test_names_of_torchvision_and_timm(net, pool, module, tmp_path):
     ("net", "pool", "message"),
     [
         ("few", "max", r"^net: theirs:few must give \[N, 10\], got \[1, 3\] for one image$"),
-        ("flat", "gated", "^net: theirs:flat cannot get gated pools; .*; convert: nothing to replace"),
+        ("flat", "gated", "^net: theirs:flat cannot get gated pools; .*; convert: Sequential has no pools"),
         ("colour", "max", r"^net: theirs:colour fails on an input of \[1, 1, 8, 8\]: .*to have 3 channels"),
         ("asking", "max", r"^net: theirs:asking wants 'width'; a network may ask for pool, classes, "),
         ("none", "max", r"^net: theirs:none must return a torch.nn.Module, got int$"),

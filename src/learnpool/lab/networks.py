@@ -30,9 +30,10 @@ def table_of(run: Run, image: Sequence[int], classes: int) -> Table:
 
 def build(run: Run, table: Table, seed: int) -> nn.Module:
     """The untrained network; the pools change no other start value."""
+    make = None if run.net == "dsn" else _found(run.net)  # before the seed: a module may draw when it is imported
     torch.manual_seed(seed)
-    if run.net != "dsn":
-        return _users(run, table)
+    if make is not None:
+        return _users(run, table, make)
     options: dict[str, Any] = {"width": run.width, "extra_convs": run.extra_convs, "supervise": run.head_steps > 0}
     try:
         return dsn(table, run.pool, **options, dropout=run.dropout, init=run.init, start=run.start)
@@ -40,9 +41,9 @@ def build(run: Run, table: Table, seed: int) -> nn.Module:
         raise RunError(str(error).partition("\n")[0]) from None
 
 
-def _users(run: Run, table: Table) -> nn.Module:
+def _users(run: Run, table: Table, make: Any) -> nn.Module:
     """What ``package.module:function`` returns; where it does not ask for a pool, with its max pools converted."""
-    model, chose = _called(run, table)
+    model, chose = _called(run, table, make)
     if not isinstance(model, nn.Module):
         raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
     example = torch.zeros(1, table.channels, *table.image)
@@ -85,13 +86,12 @@ def _theirs(doing: str) -> Iterator[None]:
         raise RunError(f"{doing}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
 
 
-def _called(run: Run, table: Table) -> tuple[Any, bool]:
+def _called(run: Run, table: Table, make: Any) -> tuple[Any, bool]:
     """What the user's function returns, called with those words it asks for, and whether it asks for the pool."""
-    function = _found(run.net)
     offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
     offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
     with _theirs(f"net: {run.net} does not tell its arguments"):
-        wanted = inspect.signature(function).parameters
+        wanted = inspect.signature(make).parameters
     given = {name: value for name, value in offered.items() if name in wanted}
     if any(p.kind is p.VAR_KEYWORD for p in wanted.values()) and not {"classes", "num_classes"} & set(given):
         given["num_classes"] = table.classes  # torchvision's functions pass it on
@@ -99,7 +99,7 @@ def _called(run: Run, table: Table) -> tuple[Any, bool]:
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
             raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
     with _theirs(f"net: {run.net} fails"):
-        return function(**given), "pool" in given
+        return make(**given), "pool" in given
 
 
 def _found(name: str) -> Any:

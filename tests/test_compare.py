@@ -228,9 +228,10 @@ def test_the_directory_of_another_run(learnpool, tmp_path):
     assert error == f"learnpool: {tmp_path / run.id}: the directory of another run; give another --out\n"
 
 
-def test_training_that_diverges_is_one_line_and_status_1(learnpool, tmp_path):
-    words = "compare --quiet --pools max,half --seeds 2 --set rate=1e9"
-    status, _, error = learnpool(*words.split(), *TINY, "--out", str(tmp_path))
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_training_that_diverges_is_one_line_and_status_1(quiet, learnpool, tmp_path):
+    words = "compare --pools max,half --seeds 2 --set rate=1e9"
+    status, _, error = learnpool(*words.split(), *quiet, *TINY, "--out", str(tmp_path))
     assert status == 1
     assert "a lower rate may help" in error
     assert error.count("\n") == 1

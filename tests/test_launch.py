@@ -1,6 +1,7 @@
 """Many runs: on processes of this machine and on Ray, with workers that are killed."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -124,6 +125,18 @@ def test_runs_that_are_stopped_before_they_begin_leave_nothing(dying, tmp_path):
     with pytest.raises(RunError, match=r"must return a torch.nn.Module, got int$"):
         launch(runs, tmp_path / "runs", 2, lambda done: None)
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_nobody_hears_an_error_that_comes_too_late(tmp_path):
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit):
+            lab.work(theirs, Run(data="imagenet"), tmp_path, {})
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):

@@ -1,5 +1,6 @@
 """A network of the user's: called with what it asks for, converted, trained, loaded."""
 
+import json
 import sys
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 from torch import nn
 
 import learnpool
+from learnpool import cli
 from learnpool.lab import networks
+from learnpool.lab.launch import launch
 from learnpool.lab.run import Run, RunError
 from learnpool.lab.train import train
 from learnpool.nets.dsn import Table
@@ -160,9 +163,16 @@ def test_a_class_without_a_signature(tmp_path):
         train(Run(net="builtins:dict"), tmp_path / "runs")
 
 
-def test_what_it_prints_is_no_result(module, tmp_path, capsys):
-    train(Run(net="theirs:chatty", epochs=1, train_size=40, batch=20), tmp_path / "runs")
-    said = capsys.readouterr()
+def test_what_it_prints_is_no_result(module, monkeypatch, tmp_path, capfd):
+    words = "train --model theirs:chatty --epochs 1 --train-size 40 --set batch=20 --json --out runs"
+    monkeypatch.setattr(sys, "argv", ["learnpool", *words.split()])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    said = capfd.readouterr()
+    assert json.loads(said.out)["epochs"] == 1
+    assert said.err.startswith("made\nforward\n")
+    launch([Run(net="theirs:chatty", epochs=1, train_size=40, batch=20)], tmp_path / "many", 1, lambda done: None)
+    said = capfd.readouterr()
     assert said.out == ""
     assert "made\nforward\n" in said.err
 

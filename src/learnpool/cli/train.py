@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,7 +114,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
         tell[0](step.step, step.steps, f"{error}, rate {step.rate:.2g}")
 
     try:
-        with bar:
+        with redirect_stdout(sys.stderr), bar:  # what a user's network prints is no result
             return lab.train(run, out, watch=watch if show else None, **options)
     except (RunError, DataError) as error:
         fail(str(error), 2)

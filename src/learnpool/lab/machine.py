@@ -143,5 +143,6 @@ def bar(label: str, console: Console) -> Iterator[Callable[[float, int, str], No
         try:
             yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)
         except BaseException:
-            shown.live.transient = True  # what went wrong stands alone
+            shown.live.transient = shown.disable = True  # what went wrong stands alone, without an empty line
+            shown.live.stop()
             raise

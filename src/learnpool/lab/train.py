@@ -6,8 +6,7 @@ with the same number of threads, the bits an uninterrupted run would have given.
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ def train(
     rounding.
     """
     with ExitStack() as stack:
-        stack.enter_context(redirect_stdout(sys.stderr))  # what a user's network prints is no result
         stack.enter_context(machine.threads(threads or torch.get_num_threads()))
         group = stack.enter_context(ranks(device))
         on_gpu = group.device.type == "cuda"

@@ -11,7 +11,7 @@ from PIL import Image
 from learnpool import cli
 from learnpool.lab import compare as lab
 from learnpool.lab import comparison as gathered
-from learnpool.lab import launch
+from learnpool.lab import directory, launch
 from learnpool.lab.comparison import command
 from learnpool.lab.presets import preset
 from learnpool.lab.run import Run, RunError
@@ -165,6 +165,14 @@ def test_images_that_are_skipped_are_named(photos, learnpool):
     assert "1 image that cannot be decoded: photos/dark/3.png" in (photos / "runs" / "report.html").read_text()
     words = "train --data photos --set width=0.05 --set batch=8 --set image_size=16 --epochs 1 --set skip_broken=true"
     assert learnpool(*words.split(), "--workers", "0")[2].endswith(named)
+
+
+def test_two_at_once_in_one_directory(learnpool, tmp_path):
+    with directory.alone(tmp_path, "ours"):
+        status, _, error = learnpool("compare", "--out", str(tmp_path), *TINY)
+    said = "another comparison is under way here; wait, or give another --out"
+    assert (status, error) == (2, f"learnpool: {tmp_path}: {said}\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):

@@ -190,7 +190,7 @@ def test_a_device_that_is_not_there(device, message, tmp_path):
 
 def test_a_network_too_large_for_the_memory(tmp_path):
     with pytest.raises(RunError, match="memory"):
-        train(Run(**SMALL | {"width": 1e6}), tmp_path)
+        train(Run(**SMALL | {"width": 1e12}), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

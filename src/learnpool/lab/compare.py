@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..facts import counted, number
-from . import cluster, launch, machine, report, summary
+from . import cluster, directory, launch, machine, report, summary
 from .comparison import Comparison
 from .presets import preset
 from .run import Run, RunError, for_a_file
@@ -56,7 +56,8 @@ def compare(
     ordered = sorted(runs, key=lambda run: run.seed)
     at_once = min(jobs or max(1, machine.cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
-    with machine.bar("training", console or Console(quiet=True)) as show:
+    shown = machine.bar("training", console or Console(quiet=True))
+    with directory.alone(out, "another comparison is under way here; wait, or give another --out"), shown as show:
 
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")

@@ -75,22 +75,31 @@ def opened(run: Run, out: Path) -> Iterator[Path]:
     directory = out / run.id
     new = not directory.exists()
     machine.prepare(directory)
-    handle = os.open(directory, os.O_RDONLY) if fcntl is not None else None
+    with alone(directory, "another process is training this run"):
+        try:
+            _claim(run, directory)
+            yield directory
+        except BaseException:
+            if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def alone(directory: Path, refusal: str) -> Iterator[None]:
+    """Nobody else is in a directory until the end; RunError if somebody is."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
     try:
-        if handle is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"{directory}: another process is training this run") from None
-        _claim(run, directory)
-        yield directory
-    except BaseException:
-        if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{directory}: {refusal}") from None
+        yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def _claim(run: Run, directory: Path) -> None:

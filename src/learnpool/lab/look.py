@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import learnpool
 
 from ..explain import Explanation, learned
-from . import data
+from . import data, machine
 from .checkpoint import load_fitted
 from .figure import STYLE
 from .networks import recorded
@@ -54,7 +54,7 @@ def look(
         why = str(error).splitlines()[0]
         raise ValueError(f"look: the network does not take an image of {came} ({why}); --size gives another") from None
     with mpl.rc_context(STYLE):
-        said.draw().savefig(out, dpi=150)
+        machine.draw(out, said.draw(), dpi=150)
     return said
 
 

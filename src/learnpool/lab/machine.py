@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import platform
@@ -117,6 +118,13 @@ def store(path: Path, content: bytes) -> None:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def draw(path: Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, all or nothing."""
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix[1:], **options)
+    store(path, file.getvalue())
 
 
 @contextmanager

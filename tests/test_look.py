@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -248,3 +249,11 @@ def test_a_run_has_its_own_way(photos, tmp_path, command):
     assert "preparation.safetensors cannot be read" in command(run, image, *out)[2]
     fitted.unlink()
     assert "does not have what its preparation mean was fitted to" in command(run, image, *out)[2]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_leaves_no_picture(here, command, tmp_path):
+    (tmp_path / "look.png.part").symlink_to("/dev/full")
+    status, text, error = command("net.pt", "image.png", "--model", f"{here}:colour")
+    assert (status, text, error) == (2, "", "learnpool: No space left on device: look.png\n")
+    assert not list(tmp_path.glob("look.png*"))

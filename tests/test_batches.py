@@ -10,9 +10,8 @@ from learnpool import cli
 from learnpool.lab.batches import batches, seeded
 from learnpool.lab.data import DataError
 from learnpool.lab.ranks import Ranks
-from learnpool.lab.run import Run, RunError
+from learnpool.lab.run import Run
 from learnpool.lab.train import train
-from learnpool.lab.training import Training
 from runs import Stop, same, stop_at
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -94,9 +93,21 @@ def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, t
     with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
         train(run, tmp_path / "runs")
     run = run.model_copy(update={"skip_broken": True})
-    assert train(run, tmp_path / "runs").epochs == 2
-    with pytest.raises(RunError, match="^skip_broken: processes cannot wait for what one of them skips"):
-        batches(run, None, Ranks(0, 2, torch.device("cpu")))
+    for workers in (0, 1):
+        shown = batches(run, None, ALONE, workers)
+        assert shown.skipped == (str(broken),)
+        assert [len(labels) for _, labels in shown.epoch(0, ALONE)] == [4] * shown.steps
+    result = train(run, tmp_path / "runs")
+    assert result.images == {"train": 19, "validation": 4, "test": 8}
+    assert result.skipped == [str(broken)]
+    assert train(run, tmp_path / "runs") == result
+
+
+def test_a_class_of_broken_images_cannot_be_skipped(folder):
+    for image in (folder / "test" / "dogs").iterdir():
+        image.write_bytes(b"")
+    with pytest.raises(DataError, match=r": class dogs has no image for test that decodes$"):
+        batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
 
 
 @pytest.mark.parametrize(("data", "said"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
@@ -114,20 +125,6 @@ def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, 
     assert stop.value.code == 2
     assert said in error
     assert error.count("\n") == bool(said)
-
-
-def test_training_error_is_of_the_images_that_decode(folder, monkeypatch, tmp_path):
-    for k in range(12):
-        (folder / "train" / "cats" / f"{k}.png").write_bytes(b"no image")
-    run = Run(data=str(folder), prepare="none", skip_broken=True, **SMALL | {"epochs": 1})
-    step = Training.step
-
-    def always_wrong(self, images, labels):
-        loss, _ = step(self, images, labels)
-        return loss, torch.nn.functional.one_hot(1 - labels, 2)
-
-    monkeypatch.setattr(Training, "step", always_wrong)
-    assert train(run, tmp_path / "runs").train_error == 100
 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):

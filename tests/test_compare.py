@@ -3,6 +3,7 @@
 import json
 import linecache
 import shlex
+import shutil
 import sys
 
 import pytest
@@ -11,10 +12,10 @@ from PIL import Image
 from learnpool import cli
 from learnpool.lab import compare as lab
 from learnpool.lab import comparison as gathered
-from learnpool.lab import launch
+from learnpool.lab import directory, launch
 from learnpool.lab.comparison import command
 from learnpool.lab.presets import preset
-from learnpool.lab.run import Run
+from learnpool.lab.run import Run, RunError
 from learnpool.lab.summary import answer
 from learnpool.nets import small
 
@@ -179,9 +180,45 @@ def test_what_was_done_with_another_network_or_folder_is_not_reused(photos, lear
     assert (status, "photos is not what this run began with" in error) == (2, True)
 
 
+def test_images_that_are_skipped_are_named(photos, learnpool):
+    broken = photos / "photos" / "dark" / "3.png"
+    broken.write_bytes(b"")
+    words = "compare --data photos --pools max,half --set width=0.05 --set batch=8 --set image_size=16 --out runs"
+    words = f"{words} --seeds 2 --epochs 1 --jobs 1 --set skip_broken=true".split()
+    named = "learnpool: skipped 1 image that cannot be decoded: photos/dark/3.png\n"
+    status, _, error = learnpool(*words)
+    assert status == 0, error
+    assert error.endswith(named)
+    assert learnpool(*words)[2].endswith(named)  # all done before
+    assert learnpool(*words, "--quiet")[2] == ""
+    assert json.loads(learnpool(*words, "--json")[1])["skipped"] == ["photos/dark/3.png"]
+    assert "1 image that cannot be decoded: photos/dark/3.png" in (photos / "runs" / "report.html").read_text()
+    words = "train --data photos --set width=0.05 --set batch=8 --set image_size=16 --epochs 1 --set skip_broken=true"
+    assert learnpool(*words.split(), "--workers", "0")[2].endswith(named)
+
+
+def test_two_at_once_in_one_directory(learnpool, tmp_path):
+    with directory.alone(tmp_path, "ours"):
+        status, _, error = learnpool("compare", "--out", str(tmp_path), *TINY)
+    said = "another comparison is under way here; wait, or give another --out"
+    assert (status, error) == (2, f"learnpool: {tmp_path}: {said}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
+    out, runs = comparison
+    for name, said in (("env.json", "env.json is missing"), ("metrics.jsonl", "metrics"), ("last.json", "checkpoint")):
+        shutil.copytree(out, tmp_path / name)
+        (tmp_path / name / runs[0].id / name).unlink()
+        with pytest.raises(RunError, match=said):
+            gathered.read([tmp_path / name / run.id for run in runs])
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
+        ("--seeds 0", "--seeds: no interval is possible from 0 seeds; wanted at least 2"),
+        ("--device tpu", "--device: wanted cpu or cuda, got 'tpu'"),
         ("--seeds 1", "--seeds: no interval is possible from 1 seed; wanted at least 2"),
         ("--pools max", "--pools: wanted at least two to compare, got max"),
         ("--pools max,max", "--pools: wanted at least two to compare, got max"),
@@ -229,9 +266,10 @@ def test_the_directory_of_another_run(learnpool, tmp_path):
     assert error == f"learnpool: {tmp_path / run.id}: the directory of another run; give another --out\n"
 
 
-def test_training_that_diverges_is_one_line_and_status_1(learnpool, tmp_path):
-    words = "compare --quiet --pools max,half --seeds 2 --set rate=1e9"
-    status, _, error = learnpool(*words.split(), *TINY, "--out", str(tmp_path))
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_training_that_diverges_is_one_line_and_status_1(quiet, learnpool, tmp_path):
+    words = "compare --pools max,half --seeds 2 --set rate=1e9"
+    status, _, error = learnpool(*words.split(), *quiet, *TINY, "--out", str(tmp_path))
     assert status == 1
     assert "a lower rate may help" in error
     assert error.count("\n") == 1

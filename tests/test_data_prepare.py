@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from learnpool.lab.data import KINDS, DataError, Split, cache, fit, prepare
+from learnpool.lab.data import KINDS, DataError, Preparation, Split, cache, fit, prepare
 from learnpool.lab.data.preparation import BIAS, gcn
 
 COSTLY = ("gcn-zca", "gcn-lcn")
@@ -153,6 +153,15 @@ def test_batches_of_a_folder_can_be_fitted_on():
         fit("gcn-zca", iter(x.split(30)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_fitted_is_all_there_is_to_remember(kind, kept):
+    train, test = split(50), images(20, seed=1)
+    first = fit(kind, train.images)
+    again = Preparation(kind, {name: value.clone() for name, value in fit(kind, train.images).fitted.items()})
+    assert torch.equal(first(test), again(test))
+    assert (sum(value.numel() for value in first.fitted.values()) > 0) == (kind in ("mean", "gcn-zca"))
+
+
 def test_mistakes():
     with pytest.raises(DataError, match="unknown preparation 'zca'; known: none, mean, gcn, gcn-zca, gcn-lcn"):
         prepare("zca", split(3))
@@ -165,16 +174,17 @@ def test_what_is_costly_is_computed_once(kind, kept, monkeypatch):
     train, test = split(50), split(20, seed=1)
     first = [x.clone() for x in prepare(kind, train, test)]
     files = sorted(kept.iterdir())
-    assert len(files) == 2
+    assert len(files) == (3 if kind == "gcn-zca" else 2)  # ZCA's matrix too
     with monkeypatch.context() as patch:
-        patch.setattr("learnpool.lab.data.preparation.fit", None)
+        for name in ("gcn", "_mean"):
+            patch.setattr(f"learnpool.lab.data.preparation.{name}", None)
         again = prepare(kind, train, test)
     assert all(torch.equal(a, b) for a, b in zip(again, first, strict=True))
     again[0].zero_()  # a run may do what it likes with its copy
     assert torch.equal(prepare(kind, train, test)[0], first[0])
     train.images[0, 0, 0, 0] ^= 1
     assert not torch.equal(prepare(kind, train, test)[0], first[0])
-    assert len(list(kept.iterdir())) == (4 if kind == "gcn-zca" else 3)
+    assert len(list(kept.iterdir())) == (6 if kind == "gcn-zca" else 3)
 
 
 def test_what_other_code_computed_is_not_used(kept, monkeypatch):
@@ -244,7 +254,7 @@ def test_a_really_full_disk(kept, monkeypatch, caplog):
 def test_a_place_that_cannot_be_written_to(kept, caplog):
     kept.write_text("a file where the directory should be")
     assert prepare("gcn-zca", split(10))[0].shape == (10, 3, 6, 5)
-    assert caplog.text.count("not kept") == 1
+    assert caplog.text.count("not kept") == 2  # the matrix, the images
 
 
 def test_an_interrupted_write_leaves_nothing(kept, monkeypatch):

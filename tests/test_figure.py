@@ -82,3 +82,11 @@ def test_png(tmp_path):
 @pytest.mark.parametrize(("value", "said"), [(-0.304, "−0.30"), (-0.001, "0.00"), (0.355, "0.35"), (1, "1.00")])
 def test_number(value, said):
     assert figure.number(value) == said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_leaves_nothing(tmp_path):
+    (tmp_path / "region.svg.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*region\.svg'$"):
+        figure.save(tmp_path / "region.svg")
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """Many runs: on processes of this machine and on Ray, with workers that are killed."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -40,8 +41,16 @@ class Dying(nn.Flatten):
 def net(classes):
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), Dying(), nn.Linear(36, classes))
 
-def bug(classes):
-    raise ZeroDivisionError("of theirs")
+def slow(classes):
+    import time
+    Path("begun").touch()
+    time.sleep(60)
+
+def waits(classes):
+    import time
+    while not Path("begun").exists():
+        time.sleep(0.05)
+    return 7
 """
 
 
@@ -106,10 +115,28 @@ def test_a_mistake_of_the_user_is_told_as_in_one_process(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_mistake_in_code_comes_with_its_traceback(dying, tmp_path):
-    run = dying.model_copy(update={"net": "dying_network:bug"})
-    with pytest.raises(RuntimeError, match=r"(?s)Traceback .*ZeroDivisionError: of theirs"):
-        launch([run], tmp_path / "runs", 1, lambda done: None)
+def test_a_mistake_in_code_comes_with_its_traceback(tmp_path):
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback .*TypeError: .*'colour'"):
+        launch([Run(**TINY)], tmp_path, 1, lambda done: None, colour="red")
+
+
+def test_runs_that_are_stopped_before_they_begin_leave_nothing(dying, tmp_path):
+    runs = [dying.model_copy(update={"net": f"dying_network:{name}"}) for name in ("slow", "waits")]
+    with pytest.raises(RunError, match=r"must return a torch.nn.Module, got int$"):
+        launch(runs, tmp_path / "runs", 2, lambda done: None)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_nobody_hears_an_error_that_comes_too_late(tmp_path):
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit):
+            lab.work(theirs, Run(data="imagenet"), tmp_path, {})
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path):

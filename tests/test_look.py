@@ -1,16 +1,24 @@
 """``learnpool look``: the picture, and that every mistake is one line and status 2."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
+from torch.testing import assert_close
 
 import learnpool
 from learnpool import cli
-from learnpool.lab import look
+from learnpool.lab import data, look
+from learnpool.lab.batches import batches
+from learnpool.lab.data import KINDS
+from learnpool.lab.run import Run
+from learnpool.lab.train import train
+from runs import ALONE, SMALL
 
 MODEL = """
 import learnpool
@@ -169,11 +177,8 @@ def test_a_network_that_wants_no_image(here, command):
     assert "look: the network wants 5 channels; an image has 1 or 3" in error
 
 
-def test_a_directory_is_a_run(here, command, monkeypatch, tmp_path):
+def test_a_directory_that_is_no_run(here, command, monkeypatch, tmp_path):
     (tmp_path / "run").mkdir()
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), learnpool.GatedPool2d(2))
-    monkeypatch.setattr(learnpool, "load", lambda path: net if path.name == "run" else None, raising=False)
-    assert command("run", "image.png")[0] == 0
 
     def refuse(path):
         raise FileNotFoundError(f"load: {path} is no run directory")
@@ -189,3 +194,66 @@ def test_a_directory_is_a_run(here, command, monkeypatch, tmp_path):
 def test_where_it_cannot_write(here, command):
     status, _, error = command("net.pt", "image.png", "--model", f"{here}:colour", "--out", "nowhere/look.png")
     assert (status, error) == (2, "learnpool: No such file or directory: nowhere/look.png\n")
+
+
+@pytest.mark.parametrize("prepare", KINDS)
+def test_a_runs_image_is_prepared_as_in_the_run(prepare, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEARNPOOL_CACHE", str(tmp_path / "cache"))
+    run = Run(**SMALL | {"prepare": prepare, "epochs": 1})
+    train(run, tmp_path)
+    cells = data.load("digits").test.images[7, 0]
+    Image.fromarray(cells.numpy()).convert("RGB").save(tmp_path / "seven.png")
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    ours = look.as_trained(tmp_path / run.id, tmp_path / "seven.png")
+    assert_close(ours, batches(run, None, ALONE).test.images[7])
+    said = look.look(tmp_path / run.id, tmp_path / "seven.png", tmp_path / "look.png")
+    assert torch.equal(said.image, ours)
+    Image.new("RGBA", (30, 20)).save(tmp_path / "large.png")
+    assert look.as_trained(tmp_path / run.id, tmp_path / "large.png").shape == (1, 8, 8)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of two classes, and a run on it."""
+    random = torch.Generator().manual_seed(0)
+    for k in range(16):
+        path = tmp_path / "photos" / ("cats", "dogs")[k % 2] / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = torch.randint(256, (20 + k, 30, 3), dtype=torch.uint8, generator=random)
+        Image.fromarray(pixels.numpy()).save(path)
+    small = {"epochs": 1, "train_size": None, "batch": 4, "image_size": 16, "pad": 0}
+    run = Run(**SMALL | small | {"data": str(tmp_path / "photos")})
+    train(run, tmp_path)
+    return run
+
+
+def test_a_folders_image_is_cropped_as_in_the_run(photos, tmp_path):
+    test = batches(photos, None, ALONE).test
+    (images, _), *_ = test.shown([torch.arange(len(test.labels))], slice(None), None)
+    for path, pixels in zip(test.files.paths, images, strict=True):
+        assert torch.equal(look.as_trained(tmp_path / photos.id, path), pixels)
+
+
+def test_a_run_has_its_own_way(photos, tmp_path, command):
+    run, image = str(tmp_path / photos.id), str(next((tmp_path / "photos" / "cats").iterdir()))
+    out = "--out", str(tmp_path / "look.png")
+    assert command(run, image, *out)[0] == 0
+    for words in (("--mean", "0.5"), ("--std", "0.5"), ("--size", "8")):
+        status, text, error = command(run, image, *words, *out)
+        assert (status, text) == (2, "")
+        assert "--size, --mean and --std are for a state_dict; a run prepares images in its own way" in error
+    (tmp_path / "text.png").write_text("no image")
+    assert "text.png is not an image" in command(run, str(tmp_path / "text.png"), *out)[2]
+    fitted = tmp_path / photos.id / "preparation.safetensors"
+    fitted.write_bytes(fitted.read_bytes()[:50])
+    assert "preparation.safetensors cannot be read" in command(run, image, *out)[2]
+    fitted.unlink()
+    assert "does not have what its preparation mean was fitted to" in command(run, image, *out)[2]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_leaves_no_picture(here, command, tmp_path):
+    (tmp_path / "look.png.part").symlink_to("/dev/full")
+    status, text, error = command("net.pt", "image.png", "--model", f"{here}:colour")
+    assert (status, text, error) == (2, "", "learnpool: No space left on device: look.png\n")
+    assert not list(tmp_path.glob("look.png*"))

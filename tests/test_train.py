@@ -29,7 +29,8 @@ def test_what_a_run_leaves(tmp_path):
     result = train(run, tmp_path, watch=watch)
     assert len(noise) == len({seed for _, seed in noise}) == 4  # every epoch has its own dropout
     path = tmp_path / run.id
-    names = ["env.json", "last-4.safetensors", "last.json", "metrics.jsonl", "result.json", "run.json"]
+    names = ["env.json", "last-4.safetensors", "last.json", "metrics.jsonl"]
+    names += ["preparation.safetensors", "result.json", "run.json"]
     assert sorted(p.name for p in path.iterdir()) == names
     assert json.loads((path / "run.json").read_text()) == run.model_dump(mode="json")
     assert json.loads((path / "result.json").read_text()) == asdict(result)
@@ -118,7 +119,7 @@ def test_the_directory_of_another_run(tmp_path):
     with pytest.raises(RunError, match="the directory of another run; give another --out$"):
         train(run, tmp_path)
     (path / "run.json").write_text("{}}")
-    with pytest.raises(RunError, match="the directory of another run"):
+    with pytest.raises(RunError, match="run.json is damaged; remove .* to train again$"):
         train(run, tmp_path)
     (path / "run.json").rename(path / "thesis.tex")
     with pytest.raises(RunError, match=r"wanted an empty directory or this run's, got one with thesis.tex$"):
@@ -158,7 +159,17 @@ def test_damaged_checkpoints_and_results_are_refused(tmp_path):
     (path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match="metrics.jsonl: wanted 1 epochs, got 0$"):
         train(run, tmp_path)
+    for damaged in (b"{}\n", b"[]\n", b"7\n", b"{{}\n", b"\xff\n"):
+        (path / "metrics.jsonl").write_bytes(damaged)
+        with pytest.raises(RunError, match="metrics.jsonl is damaged; remove .* to train again$"):
+            train(run, tmp_path)
     (path / "metrics.jsonl").write_bytes(whole)
+    starts = (path / "env.json").read_bytes()
+    for damaged in (b"{}", b"[]", b"{", b"\xff"):
+        (path / "env.json").write_bytes(damaged)
+        with pytest.raises(RunError, match="env.json is missing or damaged; remove .* to train again$"):
+            train(run, tmp_path)
+    (path / "env.json").write_bytes(starts)
     content = bytearray((path / "last-1.safetensors").read_bytes())
     content[-1] ^= 1
     (path / "last-1.safetensors").write_bytes(content)
@@ -167,6 +178,26 @@ def test_damaged_checkpoints_and_results_are_refused(tmp_path):
     (path / "result.json").write_text("{}")
     with pytest.raises(RunError, match="result.json is not a result"):
         train(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("tpu", "^--device: wanted cpu or cuda, got 'tpu'$"),
+        ("meta", "^--device: wanted cpu or cuda, got 'meta'$"),
+        ("cuda:99", "^--device: wanted cuda:99, but torch finds [0-9]+ CUDA devices$"),
+    ],
+)
+def test_a_device_that_is_not_there(device, message, tmp_path):
+    with pytest.raises(RunError, match=message):
+        train(Run(**SMALL), tmp_path, device=device)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_too_large_for_the_memory(tmp_path):
+    with pytest.raises(RunError, match="memory"):
+        train(Run(**SMALL | {"width": 1e12}), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_squared_hinge():

@@ -67,7 +67,9 @@ def build() -> "typer.Typer":
 
     from . import bench, calibration, compare, data, look, train
 
-    app = typer.Typer(help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits")
+    app = typer.Typer(
+        rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
+    )
 
     def show_version(wanted: bool) -> None:
         if wanted:
@@ -94,6 +96,7 @@ def build() -> "typer.Typer":
         if out.suffix not in figure.SUFFIXES:
             raise typer.BadParameter(f"wanted a .svg or .png file, got {str(out)!r}", param_hint="OUT")
         figure.save(out)
+        print(f"Written: {out}")
 
     def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
         """Show versions, devices and their kernels.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from . import fail, mistakes
-from .train import changed
+from .train import changed, tell_skipped
 
 POOLS = "max,avg,half,mixed,gated,tree2"
 
@@ -70,6 +70,8 @@ def compare(
         records = [lab.record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
+    if not quiet:
+        tell_skipped(sorted({name for one in compared.values() for name in one.skipped}))
     for page, one in compared.items():
         said = one.answer
         of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""

@@ -18,9 +18,11 @@ def look(
     ] = None,
     out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")] = Path("look.png"),
     size: Annotated[
-        str | None, typer.Option(help="Resize the image: one number, or height,width; its own if not given.")
+        str | None, typer.Option(help="For a state_dict: resize the image to one number, or height,width.")
     ] = None,
-    mean: Annotated[str, typer.Option(help="Subtracted from pixels in [0, 1]: one number, or one a channel.")] = "",
+    mean: Annotated[
+        str, typer.Option(help="Then subtracted from pixels in [0, 1]: one number, or one a channel.")
+    ] = "",
     std: Annotated[str, typer.Option(help="Then divided by: one number, or one a channel.")] = "",
 ) -> None:
     """Draw what the pools of a trained network do on an image.

@@ -2,14 +2,19 @@
 
 import json
 import os
-from contextlib import ExitStack
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..facts import counted
 from . import fail, mistakes
+
+NAMED = 20  # images that are skipped
 
 if TYPE_CHECKING:
     from ..lab.directory import Result
@@ -72,12 +77,22 @@ def train(
         "tensorboard": tensorboard,
     }
     result = _trained(run, out, show=first and not quiet and not as_json, **options)
+    if first and not quiet and not as_json:
+        tell_skipped(result.skipped)
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
         error, spent = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
-        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {result.epochs} epochs, {spent}")
+        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {counted(result.epochs, 'epoch')}, {spent}")
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {out / run.id}")
+
+
+def tell_skipped(files: Sequence[str]) -> None:
+    """Name on stderr the images that were left out."""
+    if files:
+        more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""
+        told = f"skipped {counted(len(files), 'image')} that cannot be decoded"
+        print(f"learnpool: {told}: {', '.join(files[:NAMED])}{more}", file=sys.stderr)
 
 
 def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
@@ -99,7 +114,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
         tell[0](step.step, step.steps, f"{error}, rate {step.rate:.2g}")
 
     try:
-        with bar:
+        with redirect_stdout(sys.stderr), bar:  # what a user's network prints is no result
             return lab.train(run, out, watch=watch if show else None, **options)
     except (RunError, DataError) as error:
         fail(str(error), 2, alone=isinstance(error, ImageError))

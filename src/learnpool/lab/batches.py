@@ -7,8 +7,8 @@ remembered from the one before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -53,9 +53,8 @@ class Streamed:
 
     files: data.Files
     size: int
-    prepared: Callable[[Tensor], Tensor]
+    prepared: data.Preparation
     workers: int
-    skip: bool
     augment: bool = False
 
     @property
@@ -65,9 +64,8 @@ class Streamed:
     def shown(self, batches: Sequence[Tensor], mine: slice, generator: torch.Generator | None) -> Pairs:
         """Rows ``mine`` of every batch of indices, augmented if there is a generator."""
         chance = generator if self.augment else None
-        skipped: list[str] | None = [] if self.skip else None
         rows = [index[mine] for index in batches]
-        for images, labels in data.stream(self.files, rows, self.size, chance, self.workers, skipped):
+        for images, labels in data.stream(self.files, rows, self.size, chance, self.workers):
             yield self.prepared(images), labels
 
 
@@ -82,6 +80,10 @@ class Batches:
     image: tuple[int, ...]  # channels, height, width
     classes: tuple[str, ...]
     digest: str  # of all images, whatever the seed
+    prepared: data.Preparation = field(
+        default_factory=lambda: data.Preparation("none")
+    )  # what all of them went through
+    skipped: tuple[str, ...] = ()  # files that do not decode
 
     @property
     def steps(self) -> int:
@@ -108,7 +110,10 @@ class Batches:
 
 def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
     """Load, hold out, cut to size and prepare; RunError says what does not fit."""
-    loaded = data.load(run.data, data_dir)
+    loaded, skipped = data.load(run.data, data_dir), tuple[str, ...]()
+    digest = data.digest(loaded)
+    if run.skip_broken and isinstance(loaded, data.Folder):
+        loaded, skipped = data.without_broken(loaded, workers)
     train, validation = data.hold_out(loaded, run.seed, run.validation)
     if run.train_size is not None:
         train = data.subset(train, run.train_size, run.seed)  # type: ignore[type-var]
@@ -116,32 +121,29 @@ def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> 
         raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
     if run.batch % ranks.world:
         raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
-    if run.skip_broken and ranks.world > 1:
-        raise RunError("skip_broken: processes cannot wait for what one of them skips; `learnpool data check` names it")
     if isinstance(train, data.Files):
-        made = _streamed(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
+        made, prepared = _streamed(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)
     else:
-        made = _whole(run, [train, validation, loaded.test])  # type: ignore[list-item]
+        made, prepared = _whole(run, [train, validation, loaded.test])  # type: ignore[list-item]
         image = tuple(train.images.shape[1:])  # type: ignore[assignment]
-    return Batches(run, made[0], made[1], made[2], image, loaded.classes, data.digest(loaded))
+    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest, prepared, skipped)
 
 
-def _whole(run: Run, splits: list[data.Split]) -> list[Whole | Streamed]:
+def _whole(run: Run, splits: list[data.Split]) -> tuple[list[Whole | Streamed], data.Preparation]:
     augment = data.Augment(run.pad, run.mirror) if run.pad or run.mirror else None
-    prepared = data.prepare(run.prepare, *splits)
+    prepared = data.fit(run.prepare, splits[0].images)
     return [
         Whole(images, split.labels, augment if split is splits[0] else None)
-        for images, split in zip(prepared, splits, strict=True)
-    ]
+        for images, split in zip(data.apply(prepared, *splits), splits, strict=True)
+    ], prepared
 
 
-def _streamed(run: Run, splits: list[data.Files], workers: int) -> list[Whole | Streamed]:
+def _streamed(run: Run, splits: list[data.Files], workers: int) -> tuple[list[Whole | Streamed], data.Preparation]:
     """A folder is prepared by what was fitted on a sample of its training images."""
     generator = torch.Generator().manual_seed(seeded(run, "sample"))
     sample = torch.randperm(len(splits[0]), generator=generator)[:FITTED].split(100)
-    skipped: list[str] | None = [] if run.skip_broken else None
-    pixels = torch.cat([images for images, _ in data.stream(splits[0], sample, run.image_size, None, workers, skipped)])
+    pixels = torch.cat([images for images, _ in data.stream(splits[0], sample, run.image_size, None, workers)])
     prepared = data.fit(run.prepare, pixels)
-    shared = run.image_size, prepared, workers, run.skip_broken
-    return [Streamed(files, *shared, augment=files is splits[0] and run.mirror) for files in splits]
+    shared = run.image_size, prepared, workers
+    return [Streamed(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], prepared

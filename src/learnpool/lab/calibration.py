@@ -93,7 +93,7 @@ def run(plan: Plan, data_dir: Path | None, out: Path) -> None:
     stem = out / f"calibration-{plan.data}"
     machine.write(stem.with_suffix(".json"), record)
     text = page(plan, record, lines)
-    stem.with_suffix(".md").write_text(text, encoding="utf-8")
+    machine.store(stem.with_suffix(".md"), text.encode())
     console.out(text, highlight=False)
     console.out(f"Written: {stem}.json, {stem}.md", highlight=False)
 

@@ -22,6 +22,7 @@ from . import machine
 from .run import RunError
 
 LAST = "last.json"
+FITTED = "preparation.safetensors"
 
 
 class CheckpointError(RunError):
@@ -73,6 +74,21 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return parse_tensors(content), state
     except SafetensorError as error:
         raise CheckpointError(f"checkpoint: {directory / name} cannot be read: {error}") from None
+
+
+def save_fitted(directory: Path, fitted: Mapping[str, Tensor]) -> None:
+    """Keep what a preparation of images has to remember, once for all checkpoints of a directory."""
+    if fitted and not (directory / FITTED).exists():
+        machine.store(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
+
+
+def load_fitted(directory: Path) -> dict[str, Tensor]:
+    """What ``save_fitted`` kept."""
+    path = directory / FITTED
+    try:
+        return parse_tensors(path.read_bytes()) if path.exists() else {}
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from None
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:

@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..facts import number
-from . import cluster, launch, machine, report
+from ..facts import counted, number
+from . import cluster, directory, launch, machine, report
 from .comparison import Comparison
 from .presets import preset
 from .run import Run, RunError, for_a_file
@@ -25,7 +25,7 @@ def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **cha
     if odd := next((field for field in ("data", "pool", "seed") if field in changes), None):
         raise RunError(f"--set: {odd} is part of what is compared; see --data, --pools and --seeds")
     if seeds < 2:
-        raise RunError(f"--seeds: no interval is possible from {seeds} seed; wanted at least 2")
+        raise RunError(f"--seeds: no interval is possible from {counted(seeds, 'seed')}; wanted at least 2")
     each = itertools.product(data, pools, range(seeds))
     runs = [preset(name, images, **changes | {"pool": pool, "seed": seed}) for images, pool, seed in each]
     kinds = list(dict.fromkeys(run.pool for run in runs))
@@ -56,7 +56,8 @@ def compare(
     ordered = sorted(runs, key=lambda run: run.seed)
     at_once = min(jobs or max(1, machine.cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
-    with machine.bar("training", console or Console(quiet=True)) as show:
+    shown = machine.bar("training", console or Console(quiet=True))
+    with directory.alone(out, "another comparison is under way here; wait, or give another --out"), shown as show:
 
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
@@ -86,6 +87,7 @@ def record(compared: Comparison) -> dict[str, Any]:
         "baseline": compared.lines[0].pool,
         "seeds": compared.seeds,
         "images": compared.first.result.images,
+        "skipped": compared.skipped,
         "pools": pools,
         "runs": [entry.path.name for entry in compared.entries],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -53,6 +52,11 @@ class Comparison:
     def seeds(self) -> list[int]:
         return sorted({entry.run.seed for entry in self.entries})
 
+    @property
+    def skipped(self) -> list[str]:
+        """Images that were left out, as they do not decode."""
+        return sorted({name for entry in self.entries for name in entry.result.skipped})
+
     def of(self, pool: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.run.pool == pool]
 
@@ -85,9 +89,11 @@ def _entry(path: Path) -> Entry:
     if result is None:
         raise RunError(f"compare: {path} is not the directory of a run that is done")
     run = described.read((path / "run.json").read_text(encoding="utf-8"))
-    starts = json.loads((path / "env.json").read_text(encoding="utf-8"))["starts"]
-    found = checkpoint.record(path) or {}
-    return Entry(path, run, result, directory.read_metrics(path), starts, tuple(found["classes"]), found["data"])
+    found = checkpoint.record(path)
+    metrics = directory.read_metrics(path)
+    if found is None or not metrics:
+        raise RunError(f"compare: {path} has lost its {'metrics' if found else 'checkpoint'}; remove it to train again")
+    return Entry(path, run, result, metrics, directory.read_starts(path), tuple(found["classes"]), found["data"])
 
 
 def command(runs: Sequence[Run]) -> str:

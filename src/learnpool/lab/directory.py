@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Result:
     memory: int  # peak resident bytes of this process
     pools: dict[str, float]  # statistics of the pools after the last epoch
     finished: str
+    skipped: list[str] = field(default_factory=list)  # files that do not decode, left out on request
 
 
 def read_result(directory: Path) -> Result | None:
@@ -55,16 +56,17 @@ def read_result(directory: Path) -> Result | None:
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
     """One record for each whole epoch; a line that a kill left unfinished is none."""
-    found = []
+    path = directory / "metrics.jsonl"
     try:
-        lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        if any("seconds" not in row for row in found):
+            raise ValueError("not metrics")
+        return found
     except FileNotFoundError:
         return []
-    for line in lines:
-        if not line.endswith("\n"):
-            break
-        found.append(json.loads(line))
-    return found
+    except (ValueError, TypeError):
+        raise RunError(f"{path} is damaged; remove {directory} to train again") from None
 
 
 @contextmanager
@@ -73,22 +75,31 @@ def opened(run: Run, out: Path) -> Iterator[Path]:
     directory = out / run.id
     new = not directory.exists()
     machine.prepare(directory)
-    handle = os.open(directory, os.O_RDONLY) if fcntl is not None else None
+    with alone(directory, "another process is training this run"):
+        try:
+            _claim(run, directory)
+            yield directory
+        except BaseException:
+            if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def alone(directory: Path, refusal: str) -> Iterator[None]:
+    """Nobody else is in a directory until the end; RunError if somebody is."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
     try:
-        if handle is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"{directory}: another process is training this run") from None
-        _claim(run, directory)
-        yield directory
-    except BaseException:
-        if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{directory}: {refusal}") from None
+        yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def _claim(run: Run, directory: Path) -> None:
@@ -97,7 +108,7 @@ def _claim(run: Run, directory: Path) -> None:
         try:
             same = runs.read(path.read_text(encoding="utf-8")) == run
         except ValueError:
-            same = False
+            raise RunError(f"{path} is damaged; remove {directory} to train again") from None
         if not same:
             raise RunError(f"{directory}: the directory of another run; give another --out")
         return
@@ -108,9 +119,17 @@ def _claim(run: Run, directory: Path) -> None:
 
 def note_start(directory: Path, more: dict[str, Any]) -> None:
     """Add this start to ``env.json``: a run that was resumed has several, perhaps on several machines."""
+    starts = read_starts(directory) if (directory / "env.json").exists() else []
+    machine.write(directory / "env.json", {"starts": [*starts, machine.facts() | more]})
+
+
+def read_starts(directory: Path) -> list[dict[str, Any]]:
+    """Where and when a run was begun and resumed."""
     path = directory / "env.json"
-    starts = json.loads(path.read_text(encoding="utf-8"))["starts"] if path.exists() else []
-    machine.write(path, {"starts": [*starts, machine.facts() | more]})
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["starts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{path} is missing or damaged; remove {directory} to train again") from None
 
 
 def resume(directory: Path) -> Any:

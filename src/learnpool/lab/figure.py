@@ -18,6 +18,7 @@ from torch import Tensor
 from .. import Avg, Max, functional
 from ..facts import number
 from ..pictures import GREY, INK, LEFT, PALE, RIGHT, SIGNED
+from . import machine
 
 SUFFIXES = (".png", ".svg")
 V1, V2 = "$v_1$·$x$", "$v_2$·$x$"
@@ -192,4 +193,4 @@ def save(out: Path) -> None:
     """Write the figure; equal bytes for equal versions of matplotlib."""
     metadata = {"Date": None, "Title": "One region through five pools"} if out.suffix == ".svg" else {}
     with mpl.rc_context(STYLE):
-        draw().savefig(out, dpi=200, metadata=metadata)
+        machine.draw(out, draw(), dpi=200, metadata=metadata)

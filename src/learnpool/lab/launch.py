@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -127,14 +127,18 @@ def work(pipe: Connection, run: Run, out: Path, options: dict[str, Any]) -> None
             last = time.monotonic()
             pipe.send(step.step / step.steps * run.epochs)
 
+    last_word: Result | Exception
     try:
-        pipe.send(train(run, out, watch=watch, **options))
-    except (BrokenPipeError, ConnectionResetError):  # the parent is gone
-        sys.exit(1)
+        with redirect_stdout(sys.stderr):  # what a user's network prints is no result
+            last_word = train(run, out, watch=watch, **options)
     except EXPECTED as error:
-        pipe.send(error)
+        last_word = error
     except Exception:
-        pipe.send(RuntimeError(f"{run.id}:\n{traceback.format_exc()}"))
+        last_word = RuntimeError(f"{run.id}:\n{traceback.format_exc()}")
+    try:
+        pipe.send(last_word)
+    except (BrokenPipeError, ConnectionResetError):  # the parent is gone, or does not want to hear more
+        sys.exit(1)
 
 
 def heard(working: Sequence[Worker]) -> list[Worker]:

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 import learnpool
 
 from ..explain import Explanation, learned
+from . import data, machine
+from .checkpoint import load_fitted
 from .figure import STYLE
+from .networks import recorded
 
 NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 
@@ -30,12 +33,20 @@ def look(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
 ) -> Explanation:
-    """Explain the network in ``checkpoint`` on ``image`` and write the picture; ValueError says what does not fit."""
+    """Explain the network in ``checkpoint`` on ``image`` and write the picture; ValueError says what does not fit.
+
+    A run's image is prepared as the run prepared its own.
+    """
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"look: wanted a .png, .svg or .pdf file to write, got {str(out)!r}")
     net = restored(checkpoint, model)
     learned(net)  # refuses a network without them
-    pixels = prepared(picture(image), channels(net), size, mean, std)
+    if not checkpoint.is_dir():
+        pixels = prepared(picture(image), channels(net), size, mean, std)
+    elif size or mean or std:
+        raise ValueError("look: --size, --mean and --std are for a state_dict; a run prepares images in its own way")
+    else:
+        pixels = as_trained(checkpoint, image)
     try:
         said = learnpool.explain(net, pixels[None])
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -43,7 +54,7 @@ def look(
         why = str(error).splitlines()[0]
         raise ValueError(f"look: the network does not take an image of {came} ({why}); --size gives another") from None
     with mpl.rc_context(STYLE):
-        said.draw().savefig(out, dpi=150)
+        machine.draw(out, said.draw(), dpi=150)
     return said
 
 
@@ -82,7 +93,7 @@ def made(name: str) -> nn.Module:
     try:
         make = getattr(importlib.import_module(module), function)
         net = make()
-    except Exception as error:  # whatever the user's own code raises is theirs to read
+    except (Exception, SystemExit) as error:  # whatever the user's own code raises is theirs to read
         raise ValueError(f"look: --model {name}: {type(error).__name__}: {error}") from None
     if not isinstance(net, nn.Module):
         raise ValueError(f"look: --model {name} must return a module, got {type(net).__name__}")
@@ -124,14 +135,7 @@ def prepared(
     image: Image.Image, channels: int, size: tuple[int, int] | None, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     """``[channels, height, width]``, pixels from 0 to 1 minus ``mean`` by ``std``; grey for one channel."""
-    if channels not in (1, 3):
-        raise ValueError(f"look: the network wants {channels} channels; an image has 1 or 3")
-    shown = image.convert("L" if channels == 1 else "RGB")
-    if size is not None:
-        shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    width, height = shown.size
-    x = torch.frombuffer(bytearray(shown.tobytes()), dtype=torch.uint8).reshape(height, width, channels)
-    x = x.movedim(-1, 0).float() / 255
+    x = cells(image, channels, size).float() / 255
     for name, values in (("mean", mean), ("std", std)):
         if len(values) not in (0, 1, channels):
             raise ValueError(f"look: --{name} must be 1 or {channels} numbers, got {len(values)}")
@@ -139,6 +143,29 @@ def prepared(
         raise ValueError(f"look: --std must be above 0, got {min(std)}")
     shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
     return (x - shift) / scale
+
+
+def as_trained(directory: Path, image: Path) -> Tensor:
+    """``[channels, height, width]``: the image as the run in a directory showed its test images to the network."""
+    run, _, state = recorded(directory)
+    shown = picture(image)  # says so if it is none
+    count, height, width = state["image"]
+    x = cells(shown, count, (height, width)) if run.data in data.NAMES else data.decode(image, run.image_size)
+    try:
+        return data.Preparation(run.prepare, load_fitted(directory))(x[None])[0]
+    except (TypeError, RuntimeError):
+        raise ValueError(f"look: {directory} does not have what its preparation {run.prepare} was fitted to") from None
+
+
+def cells(image: Image.Image, channels: int, size: tuple[int, int] | None) -> Tensor:
+    """uint8 ``[channels, height, width]``, grey for one channel, scaled to ``size``."""
+    if channels not in (1, 3):
+        raise ValueError(f"look: the network wants {channels} channels; an image has 1 or 3")
+    shown = image.convert("L" if channels == 1 else "RGB")
+    if size is not None and size != (shown.height, shown.width):
+        shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    x = torch.frombuffer(bytearray(shown.tobytes()), dtype=torch.uint8)
+    return x.reshape(shown.height, shown.width, channels).movedim(-1, 0)
 
 
 def channels(net: nn.Module) -> int:

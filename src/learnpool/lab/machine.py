@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import platform
@@ -119,6 +120,13 @@ def store(path: Path, content: bytes) -> None:
         raise
 
 
+def draw(path: Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, all or nothing."""
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix[1:], **options)
+    store(path, file.getvalue())
+
+
 @contextmanager
 def progress(label: str, steps: int, console: Console) -> Iterator[Callable[[], None]]:
     """A bar with the time gone and the time left; what it gives advances it by one step."""
@@ -140,4 +148,9 @@ def bar(label: str, console: Console) -> Iterator[Callable[[float, int, str], No
     columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console) as shown:
         task = shown.add_task("", total=None)
-        yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)
+        try:
+            yield lambda done, steps, text: shown.update(task, completed=done, total=steps, description=text)
+        except BaseException:
+            shown.live.transient = shown.disable = True  # what went wrong stands alone, without an empty line
+            shown.live.stop()
+            raise

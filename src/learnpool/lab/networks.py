@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -30,64 +32,86 @@ def table_of(run: Run, image: Sequence[int], classes: int) -> Table:
 
 def build(run: Run, table: Table, seed: int) -> nn.Module:
     """The untrained network; the pools change no other start value."""
+    make = None if run.net == "dsn" else _found(run.net)  # before the seed: a module may draw when it is imported
     torch.manual_seed(seed)
-    if run.net != "dsn":
-        return _users(run, table)
+    if make is not None:
+        return _users(run, table, make)
     options: dict[str, Any] = {"width": run.width, "extra_convs": run.extra_convs, "supervise": run.head_steps > 0}
     try:
         return dsn(table, run.pool, **options, dropout=run.dropout, init=run.init, start=run.start)
-    except ValueError as error:  # two pools that cannot be tied, an image too small
-        raise RunError(str(error)) from None
+    except (ValueError, RuntimeError) as error:  # two pools that cannot be tied, an image too small, too many channels
+        raise RunError(str(error).partition("\n")[0]) from None
 
 
-def _users(run: Run, table: Table) -> nn.Module:
+def _users(run: Run, table: Table, make: Any) -> nn.Module:
     """What ``package.module:function`` returns; where it does not ask for a pool, with its max pools converted."""
-    model, chose = _called(run, table)
+    model, chose = _called(run, table, make)
     if not isinstance(model, nn.Module):
         raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
     example = torch.zeros(1, table.channels, *table.image)
-    try:
-        with torch.no_grad():  # gives sizes to whatever waits for a first input
-            votes = model.eval()(example)
-    except Exception as error:
-        told = str(error).partition("\n")[0] or type(error).__name__
-        raise RunError(f"net: {run.net} fails on an input of {list(example.shape)}: {told}") from None
-    if not isinstance(votes, torch.Tensor) or votes.shape != (1, table.classes):
-        came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
-        raise RunError(f"net: {run.net} must give [N, {table.classes}], got {came} for one image")
+    with torch.no_grad():  # gives sizes to whatever waits for a first input
+        _votes(run, model.eval(), example, table)
+    with torch.random.fork_rng([]), torch.inference_mode(False), torch.enable_grad():  # a copy: a batch may change it
+        votes = _votes(run, copy.deepcopy(model).train(), example.repeat(2, 1, 1, 1), table)
+    if not votes.requires_grad:
+        raise RunError(f"net: {run.net} has nothing to learn: its output does not depend on parameters with gradients")
     if not chose and run.pool != "max":
         from ..convert import convert
 
         try:
             convert(model, run.pool, start=run.start, example=example)
         except ValueError as error:
-            raise RunError(str(error)) from None
+            hint = "a function that takes `pool` may place them itself"
+            raise RunError(f"net: {run.net} cannot get {run.pool} pools; {hint}; {error}") from None
     return model.train()
 
 
-def _called(run: Run, table: Table) -> tuple[Any, bool]:
+def _votes(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:
+    """What a user's network says to some images; RunError if it is not a vote for each class."""
+    when = " in training" if model.training else ""
+    with _theirs(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
+        votes = model(images)
+    if not isinstance(votes, torch.Tensor) or votes.shape != (len(images), table.classes):
+        came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
+        some = "one image" if len(images) == 1 else f"{len(images)} images"
+        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {came} for {some}")
+    return votes
+
+
+@contextmanager
+def _theirs(doing: str) -> Iterator[None]:
+    """Code of the user's runs inside: whatever it raises is one line of theirs, what it prints is no result of ours."""
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (Exception, SystemExit) as error:
+        raise RunError(f"{doing}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+
+
+def _called(run: Run, table: Table, make: Any) -> tuple[Any, bool]:
     """What the user's function returns, called with those words it asks for, and whether it asks for the pool."""
-    function = _found(run.net)
     offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
     offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
-    wanted = inspect.signature(function).parameters
+    with _theirs(f"net: {run.net} does not tell its arguments"):
+        wanted = inspect.signature(make).parameters
     given = {name: value for name, value in offered.items() if name in wanted}
     if any(p.kind is p.VAR_KEYWORD for p in wanted.values()) and not {"classes", "num_classes"} & set(given):
         given["num_classes"] = table.classes  # torchvision's functions pass it on
     for name, p in wanted.items():
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
             raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
-    return function(**given), "pool" in given
+    with _theirs(f"net: {run.net} fails"):
+        return make(**given), "pool" in given
 
 
 def _found(name: str) -> Any:
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as python -m has it
-    try:
+    with _theirs(f"net: cannot import {module}"):
         found = getattr(importlib.import_module(module), function, None)
-    except ImportError as error:
-        raise RunError(f"net: cannot import {module}: {error}") from None
+    if isinstance(found, nn.Module):
+        raise RunError(f"net: {name} is a network; wanted a function that makes one, for every run its own")
     if not callable(found):
         raise RunError(f"net: {module} has no function {function}")
     return found
@@ -126,15 +150,7 @@ def load(directory: str | os.PathLike[str]) -> nn.Module:
 
     >>> model = learnpool.load("runs/cifar10-gated-0-3fa94c01b2")
     """
-    path = Path(directory)
-    try:
-        run = runs.read((path / "run.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"load: {path} is no run directory: it has no run.json") from None
-    found = checkpoint.load(path)
-    if found is None:
-        raise FileNotFoundError(f"load: {path} has no checkpoint yet")
-    tensors, state = found
+    run, tensors, state = recorded(Path(directory))
     with torch.random.fork_rng():
         model = build(run, table_of(run, state["image"], len(state["classes"])), run.seed)
     if isinstance(model, DSN):  # heads are for training only
@@ -142,3 +158,15 @@ def load(directory: str | os.PathLike[str]) -> nn.Module:
         tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
     checkpoint.restore(tensors, model)
     return model.eval()
+
+
+def recorded(path: Path) -> tuple[Run, dict[str, torch.Tensor], dict[str, Any]]:
+    """The run in a directory, with the tensors and the state of its last checkpoint."""
+    try:
+        run = runs.read((path / "run.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"load: {path} is no run directory: it has no run.json") from None
+    found = checkpoint.load(path)
+    if found is None:
+        raise FileNotFoundError(f"load: {path} has no checkpoint yet")
+    return run, *found

@@ -17,6 +17,8 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .run import RunError
+
 T = TypeVar("T")
 
 
@@ -79,7 +81,7 @@ class Ranks:
 def ranks(device: str | None = None) -> Iterator[Ranks]:
     """Join the others if ``torchrun`` started us (RANK, WORLD_SIZE, MASTER_ADDR, …); NCCL between GPUs, else gloo."""
     world = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if chosen.type == "cuda":
         if chosen.index is None:
             chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -96,6 +98,19 @@ def ranks(device: str | None = None) -> Iterator[Ranks]:
         raise
     finally:
         distributed.destroy_process_group()
+
+
+def _device(name: str) -> torch.device:
+    try:
+        chosen = torch.device(name)
+        known = chosen.type in ("cpu", "cuda")
+    except RuntimeError:
+        known = False
+    if not known:
+        raise RunError(f"--device: wanted cpu or cuda, got {name!r}")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise RunError(f"--device: wanted {name}, but torch finds {torch.cuda.device_count()} CUDA devices")
+    return chosen
 
 
 class WholeBatch(TorchFunctionMode):

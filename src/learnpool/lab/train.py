@@ -55,6 +55,7 @@ def train(
         training = Training(run, shown, group, where, found)
         started = {"processes": group.world, "threads": torch.get_num_threads(), "device": str(group.device)}
         group.agreed(lambda: directory.note_start(where, started | {"epoch": training.epoch}))
+        group.agreed(lambda: checkpoint.save_fitted(where, shown.prepared.fitted))
         log = stack.enter_context(board(where, training.epoch)) if tensorboard and group.first else None
         while training.epoch < run.epochs:
             row = training.run_epoch(watch if group.first else None)

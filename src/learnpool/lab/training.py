@@ -236,6 +236,7 @@ class Training:
             memory=machine.memory(),
             pools=last["pools"],
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            skipped=list(shown.skipped),
         )
         directory.finish(self.where, result)
         return result

@@ -8,12 +8,13 @@
 """
 
 from .augment import Augment
-from .folder import stream
+from .folder import decode, stream, without_broken
 from .loading import NAMES, data_directory, digest, load
-from .preparation import KINDS, fit, prepare
+from .preparation import KINDS, Preparation, apply, fit, prepare
 from .split import DataError, Dataset, Files, Folder, ImageError, Split, hold_out, subset
 
 __all__ = [
     "load", "digest", "NAMES", "data_directory", "Dataset", "Split", "Folder", "Files", "DataError", "ImageError",
-    "hold_out", "subset", "prepare", "fit", "KINDS", "Augment", "stream",
+    "hold_out", "subset", "prepare", "fit", "apply", "Preparation", "KINDS", "Augment", "stream", "decode",
+    "without_broken",
 ]  # fmt: skip

@@ -10,13 +10,12 @@ import torch
 
 from . import cifar, idx, svhn
 from .fetch import md5
-from .folder import stream
+from .folder import problems
 from .loading import absent, load
 from .sources import SOURCES
 from .split import DataError, Folder
 
 FINDERS = {"idx": idx.files, "cifar": cifar.files, "svhn": svhn.files}
-BATCH, SIZE = 64, 32  # of the images of a folder, which are decoded and thrown away
 
 
 @dataclass
@@ -49,8 +48,7 @@ def check(name: str, data_dir: Path, workers: int = 0) -> Report:
             report.counts[title] = dict(zip(data.classes, counts, strict=True))
     if isinstance(data, Folder):
         for files in (data.train, data.test):
-            for _ in stream(files, torch.arange(len(files)).split(BATCH), SIZE, workers=workers, skipped=report.wrong):
-                pass
+            report.wrong += filter(None, problems(files, workers))
     return report
 
 

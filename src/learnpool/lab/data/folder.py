@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from .split import DataError, Files, Folder, ImageError, balanced
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 TESTS = ("test", "val", "valid", "validation")
 TEST_PART = 5  # of a folder without a test set every fifth image is one
+MIDDLE = (0.5, 0.5, 0.0)  # of an image that is not augmented: the crop in the middle, no mirror
+CHECKED, SMALL = 64, 32  # images at a time and their size where they are decoded and thrown away
 MARGIN = 8 / 7  # an image is scaled to this multiple of the crop: 256 for 224
 
 
@@ -102,15 +105,7 @@ def stream(
     not decode is an error, unless a list ``skipped`` takes note of it; its batch is then smaller, or left out if empty.
     """
     drawn = None if generator is None else torch.rand(len(files), 3, generator=generator)
-    loader = DataLoader(
-        Images(files, size, drawn),
-        batch_sampler=[batch.tolist() for batch in batches],
-        num_workers=workers,
-        collate_fn=list,
-        worker_init_fn=deaf,
-        generator=torch.Generator(),  # or it would draw from torch's own
-    )
-    for batch in loader:
+    for batch in _loader(files, batches, size, drawn, workers):
         whole = [(image, label) for image, label, problem in batch if not problem]
         problems = [problem for _, _, problem in batch if problem]
         if problems and skipped is None:
@@ -119,6 +114,36 @@ def stream(
             skipped.extend(problems)
         if whole:
             yield torch.stack([image for image, _ in whole]), torch.tensor([label for _, label in whole])
+
+
+def problems(files: Files, workers: int = 0) -> list[str]:
+    """For each file what is wrong with it, nothing if it decodes."""
+    batches = torch.arange(len(files)).split(CHECKED)
+    return [problem for batch in _loader(files, batches, SMALL, None, workers) for _, _, problem in batch]
+
+
+def without_broken(folder: Folder, workers: int = 0) -> tuple[Folder, tuple[str, ...]]:
+    """The folder without the files that do not decode, and their names."""
+    left, broken = [], list[str]()
+    for title, files in (("train", folder.train), ("test", folder.test)):
+        wrong = problems(files, workers)
+        broken += [str(path) for path, problem in zip(files.paths, wrong, strict=True) if problem]
+        left.append(files.take(torch.tensor([not problem for problem in wrong]).nonzero()[:, 0]))
+        for label, name in enumerate(folder.classes):
+            if label not in left[-1].labels:
+                raise DataError(f"{folder.name}: class {name} has no image for {title} that decodes")
+    return Folder(folder.name, left[0], left[1], folder.classes), tuple(broken)
+
+
+def _loader(files: Files, batches: Sequence[Tensor], size: int, drawn: Tensor | None, workers: int) -> DataLoader[Any]:
+    return DataLoader(
+        Images(files, size, drawn),
+        batch_sampler=[batch.tolist() for batch in batches],
+        num_workers=workers,
+        collate_fn=list,
+        worker_init_fn=deaf,
+        generator=torch.Generator(),  # or it would draw from torch's own
+    )
 
 
 def deaf(_: int) -> None:
@@ -134,14 +159,14 @@ class Images(TorchDataset[tuple[Tensor, int, str]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, str]:
         path, label = self.files.paths[index], int(self.files.labels[index])
-        chosen = (0.5, 0.5, 0.0) if self.drawn is None else tuple(self.drawn[index].tolist())
+        chosen = MIDDLE if self.drawn is None else tuple(self.drawn[index].tolist())
         try:
             return decode(path, self.size, chosen), label, ""
         except Exception as error:  # a broken file can fail in any way
             return torch.empty(0), label, f"{path}: wanted an image, got a file that does not decode ({error})"
 
 
-def decode(path: Path, size: int, chosen: tuple[float, ...]) -> Tensor:
+def decode(path: Path, size: int, chosen: tuple[float, ...] = MIDDLE) -> Tensor:
     """The image scaled so that its shorter side is 8/7 ``size``, cropped and mirrored: uint8 [3, size, size].
 
     ``chosen`` are three numbers in [0, 1): the crop's place from top and from left, and from one half on the mirror.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ...pictures import GREY, INK
+from .. import machine
 from ..figure import STYLE, SUFFIXES
 from .folder import stream
 from .split import Dataset, Files, Folder, balanced
@@ -26,16 +26,8 @@ SIZE = 96  # of the images of a folder
 
 def show(data: Dataset | Folder, out: Path, seed: int = 0) -> None:
     """Draw training images: a row for each class, or one image of each where there are more than 20 classes."""
-    picture = io.BytesIO()
     with mpl.rc_context(STYLE):
-        draw(data, seed).savefig(picture, dpi=150, format=out.suffix[1:])
-    part = out.with_name(out.name + ".part")
-    try:
-        part.write_bytes(picture.getvalue())
-        part.replace(out)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(out)) from None
+        machine.draw(out, draw(data, seed), dpi=150)
 
 
 def draw(data: Dataset | Folder, seed: int) -> Figure:

@@ -192,8 +192,16 @@ def test_what_it_prints_is_no_result(module, monkeypatch, capfd):
     said = capfd.readouterr()
     assert json.loads(said.out)["epochs"] == 1
     assert said.err.startswith("made\nforward\n")
-    many = "compare --model theirs:chatty --pools max,half --seeds 2 --epochs 1 --train-size 40 --set batch=20 --json --jobs 1"
-    words = [sys.executable, "-m", "learnpool", *many.split(), "--out", "runs"]  # a process whose server is its own
+    many = "compare --model theirs:chatty --pools max,half --seeds 2 --jobs 1 --epochs 1 --train-size 40 --set batch=20"
+    words = [
+        sys.executable,
+        "-m",
+        "learnpool",
+        *many.split(),
+        "--json",
+        "--out",
+        "runs",
+    ]  # a process whose server is its own
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["baseline"] == "max"
     assert "made\nforward\n" in done.stderr

@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +63,8 @@ def compare(
         sets = [data] if os.path.isdir(data) else apart(data)
         runs = lab.plan(preset, sets, apart(pools), seeds, **changes)
     try:
-        compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
+        with redirect_stdout(sys.stderr):  # what a user's network prints is no result
+            compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
     except (RunError, DataError) as error:
         fail(str(error), 2)
     except TrainingError as error:

@@ -192,6 +192,7 @@ def test_what_it_prints_is_no_result(module, monkeypatch, capfd):
     said = capfd.readouterr()
     assert json.loads(said.out)["epochs"] == 1
     assert said.err.startswith("made\nforward\n")
+    # In a process of its own: the server that starts workers keeps the streams of whoever started it.
     many = "compare --model theirs:chatty --pools max,half --seeds 2 --jobs 1 --epochs 1 --train-size 40 --set batch=20"
     words = [
         sys.executable,
@@ -201,7 +202,7 @@ def test_what_it_prints_is_no_result(module, monkeypatch, capfd):
         "--json",
         "--out",
         "runs",
-    ]  # a process whose server is its own
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["baseline"] == "max"
     assert "made\nforward\n" in done.stderr

@@ -1,5 +1,7 @@
 """Memory that is handed out uninitialised is NaN in every test, so that a cell nobody wrote cannot pass."""
 
+import sys
+
 import pytest
 import torch
 
@@ -12,6 +14,21 @@ def _nan_in_fresh_memory():
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def learnpool(monkeypatch, capsys):
+    """Call the command line in this process: exit status, stdout, stderr."""
+    from learnpool.cli import main
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["learnpool", *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return stop.value.code, said.out, said.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -24,20 +24,6 @@ from learnpool.lab.presets import preset
 from learnpool.lab.run import Run
 
 
-@pytest.fixture
-def learnpool(monkeypatch, capsys):
-    """Call the command line in this process: exit status, stdout, stderr."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["learnpool", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return call
-
-
 def test_without_its_extra_it_says_what_to_install():
     script = "import sys; sys.modules['typer'] = None; from learnpool.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

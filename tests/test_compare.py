@@ -9,7 +9,6 @@ import sys
 import pytest
 from PIL import Image
 
-from learnpool import cli
 from learnpool.lab import compare as lab
 from learnpool.lab import comparison as gathered
 from learnpool.lab import directory, launch
@@ -20,20 +19,6 @@ from learnpool.lab.summary import answer
 from learnpool.nets import small
 
 TINY = ["--set", "width=0.05", "--set", "batch=40", "--epochs", "1", "--train-size", "120", "--jobs", "1"]
-
-
-@pytest.fixture
-def learnpool(monkeypatch, capsys):
-    """Call the command line in this process: exit status, stdout, stderr."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["learnpool", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return call
 
 
 def test_a_plan_has_every_pool_and_seed_in_one_setting():

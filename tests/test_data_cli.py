@@ -2,14 +2,12 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 
 import pytest
 from PIL import Image
 
 from data_files import small, write_cifar, write_idx, write_svhn  # noqa: F401
-from learnpool import cli
 from learnpool.lab.data import load, show
 from learnpool.lab.data.check import check
 from learnpool.lab.data.fetch import md5
@@ -18,20 +16,10 @@ from test_data_fetch import published, server  # noqa: F401
 from test_data_folder import TWO, folder
 
 
-@pytest.fixture
-def learnpool(monkeypatch, capsys, tmp_path):
-    """Call the command line in this process, in an empty directory: exit status, stdout, stderr."""
+@pytest.fixture(autouse=True)
+def _an_empty_directory(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LEARNPOOL_DATA_DIR", raising=False)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["learnpool", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return call
 
 
 def publish(monkeypatch, name, path):

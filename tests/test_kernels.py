@@ -33,7 +33,7 @@ def kernel():
 
 def compare(x, weight, mix, tree, window, rtol=None, atol=None):
     """The operator and its backward against the reference."""
-    tolerance = {} if rtol is None else {"rtol": rtol, "atol": atol}
+    tolerance = {"equal_nan": True} | ({} if rtol is None else {"rtol": rtol, "atol": atol})
     y = call(x, weight, mix, tree, window)
     expected = reference.forward(x, weight, mix, tree.program, window)
     assert_close(y, expected, **tolerance)
@@ -122,12 +122,7 @@ def test_planes_of_many_bands(tree, window):
         x = distinct(1, 3, *size)
         x[0, 0] = float("nan")
         x[0, 1, row, 44] = float("nan")
-        y = call(x, weight, mix, tree, shape)
-        assert_close(y, reference.forward(x, weight, mix, tree.program, shape), equal_nan=True)
-        backward = (torch.randn(y.shape, dtype=y.dtype), x, weight, mix, tree.program)
-        ours = torch.ops.learnpool.pool_backward(*backward, *numbers(shape), [True, True, True])
-        for mine, wanted in zip(ours, reference.backward(*backward, shape), strict=True):
-            assert_close(mine, wanted, equal_nan=True)
+        compare(x, weight, mix, tree, shape)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -140,13 +135,7 @@ def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
             x = distinct(1, 3, 9, 21)
             x[(0, 1, *at)] = bad
             x = x.to(memory_format=LAYOUTS[layout])
-            weight, mix = parameters(tree, shape, share, 3, (9, 21))
-            y = call(x, weight, mix, tree, shape)
-            assert_close(y, reference.forward(x, weight, mix, tree.program, shape), equal_nan=True)
-            backward = (torch.randn(y.shape, dtype=y.dtype), x, weight, mix, tree.program)
-            ours = torch.ops.learnpool.pool_backward(*backward, *numbers(shape), [True, True, True])
-            for mine, wanted in zip(ours, reference.backward(*backward, shape), strict=True):
-                assert_close(mine, wanted, equal_nan=True)
+            compare(x, *parameters(tree, shape, share, 3, (9, 21)), tree, shape)
 
 
 def test_large_trees():

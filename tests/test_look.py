@@ -12,7 +12,6 @@ from torch import nn
 from torch.testing import assert_close
 
 import learnpool
-from learnpool import cli
 from learnpool.lab import data, look
 from learnpool.lab.batches import batches
 from learnpool.lab.data import KINDS
@@ -77,15 +76,8 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["learnpool", "look", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
-
-    return call
+def command(learnpool):
+    return lambda *words: learnpool("look", *words)
 
 
 @pytest.mark.parametrize("checkpoint", ["net.pt", "net.safetensors", "nested.pt"])

@@ -138,6 +138,21 @@ def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
             compare(x, *parameters(tree, shape, share, 3, (9, 21)), tree, shape)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("tree", [MIXED, GATED, ODD], ids=str)
+@pytest.mark.parametrize("bad", [(), (float("nan"),), (float("inf"), -float("inf"))], ids=str)
+def test_ties_and_what_is_not_finite_in_whole_vectors(bad, tree, layout):
+    """The first of equal maxima receives, also where windows of many channels are straight code; NaN always wins."""
+    for window in FAST:
+        shape = window.of()
+        x = torch.randint(-2, 3, (2, 37, 12, 21)).float()
+        for place, value in enumerate(bad):
+            x[0, :, 5, 7 + place] = value
+            x[1, 3, 6, 12 + place] = value
+        x = x.to(memory_format=LAYOUTS[layout])
+        compare(x, *parameters(tree, shape, "layer", 37, (12, 21), torch.float32), tree, shape, 1e-4, 1e-4)
+
+
 def test_large_trees():
     window = W(2, 2).of()
     x = distinct(1, 2, 4, 4) * 0.1

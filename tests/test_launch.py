@@ -163,11 +163,13 @@ def test_a_process_of_its_own_has_memory_of_its_own(tmp_path):
 
 
 INTERRUPTED = """
+import signal
 import sys
 from pathlib import Path
 from learnpool.lab import launch as lab
 from learnpool.lab.run import Run
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would not hear it
     runs = [Run(width=0.05, epochs=200, train_size=120, batch=40, seed=seed) for seed in (0, 1)]
     try:
         lab.launch(runs, Path(sys.argv[1]), 2, lambda done: print(done, flush=True), threads=1)

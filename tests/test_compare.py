@@ -190,6 +190,14 @@ def test_two_at_once_in_one_directory(learnpool, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_that_is_done_but_lost_its_checkpoint_is_named(comparison, tmp_path):
+    out, runs = comparison
+    shutil.copytree(out / runs[0].id, tmp_path / runs[0].id)
+    (tmp_path / runs[0].id / "last.json").unlink()
+    with pytest.raises(RunError, match="has lost its checkpoint; remove it to train again$"):
+        launch.finished(runs[:1], tmp_path)
+
+
 def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
     out, runs = comparison
     for name, said in (("env.json", "env.json is missing"), ("metrics.jsonl", "metrics"), ("last.json", "checkpoint")):

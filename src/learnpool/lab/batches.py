@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from .run import Run, RunError
 
 EVALUATED = 500  # images at a time
 FITTED = 1_000  # images of a folder that its preparation is fitted on
+UNPREPARED = data.Preparation("none")
 
 Pairs = Iterator[tuple[Tensor, Tensor]]
 
@@ -80,9 +81,7 @@ class Batches:
     image: tuple[int, ...]  # channels, height, width
     classes: tuple[str, ...]
     digest: str  # of all images, whatever the seed
-    prepared: data.Preparation = field(
-        default_factory=lambda: data.Preparation("none")
-    )  # what all of them went through
+    prepared: data.Preparation = UNPREPARED  # what all of them went through
     skipped: tuple[str, ...] = ()  # files that do not decode
 
     @property

@@ -71,7 +71,9 @@ def unchanged(run: Run, where: Path, digests: dict[str, str]) -> None:
 
     The official sets are what they are: of them only the pairs of a comparison are held against each other.
     """
-    state = checkpoint.record(where) or {}
+    state = checkpoint.record(where)
+    if state is None:
+        raise RunError(f"{where} has lost its checkpoint; remove it to train again")
     if run.data in data.NAMES or not Path(run.data).is_dir():
         digests[run.data] = state["data"]
     elif run.data not in digests:

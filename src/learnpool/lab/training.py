@@ -131,7 +131,7 @@ class Training:
             loss, votes = self.step(images, labels)
             losses += loss
             wrong += (votes.argmax(1) != labels).sum()
-            seen += len(labels)  # images that do not decode may be left out
+            seen += len(labels)
             if number % CHECKED == 0:
                 self.check(losses, number, rate)
             if watch is not None:

@@ -18,18 +18,18 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2
 
 # The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
-SANITIZED := build/sanitized/learnpool/kernels/cpu_library.abi3.so
+SANITIZED := build/sanitized/learnpool/ops/cpu/library.abi3.so
 test-sanitize: $(SANITIZED)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
 	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \
-	$(BIN)/python -m pytest tests/test_kernels.py tests/test_limits.py -p no:cacheprovider
+	$(BIN)/python -m pytest tests/ops/test_cpu.py tests/ops/test_limits.py -p no:cacheprovider
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
 
 # Third-party networks, in an environment of their own; writes docs/results/zoo.md. NAMES="resnet unet" tries some and writes nothing.
 test-zoo: .venv-zoo/.installed
-	.venv-zoo/bin/python tests/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
+	.venv-zoo/bin/python tools/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check
@@ -41,14 +41,14 @@ clean:
 	rm -rf $(VENV) .venv-zoo build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch setuptools wheel ninja numpy
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,ray,tensorboard,dev]"
 	@touch $@
 
-.venv-zoo/.installed: tests/zoo/requirements.txt constraints.txt $(wildcard src/learnpool/kernels/cpu/*)
+.venv-zoo/.installed: tools/zoo/requirements.txt constraints.txt $(wildcard src/learnpool/ops/cpu/*)
 	$(PYTHON) -m venv .venv-zoo
 	.venv-zoo/bin/pip install --quiet torch setuptools wheel ninja numpy
-	.venv-zoo/bin/pip install --quiet --no-build-isolation --editable . --requirement tests/zoo/requirements.txt
+	.venv-zoo/bin/pip install --quiet --no-build-isolation --editable . --requirement tools/zoo/requirements.txt
 	@touch $@

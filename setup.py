@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-SOURCES = Path("src/learnpool/kernels/cpu")
+SOURCES = Path("src/learnpool/ops/cpu")
 REQUIRED = os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1"
 
 
@@ -37,7 +37,7 @@ def extension():
     if sanitize:
         flags += [*sanitize, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
     library = CppExtension(
-        "learnpool.kernels.cpu_library",
+        "learnpool.ops.cpu.library",
         [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],
         depends=[str(path) for path in SOURCES.glob("*.h")],
         extra_compile_args=flags,

@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 
 from learnpool import Avg, Filter, Gate, Max, Mix
+from learnpool.ops.window import Window
 from learnpool.tree import complete, decode
-from learnpool.window import Window
 
 MIXED = Mix(Max(), Avg())
 HALF = Mix(Max(), Avg(), learn=False)

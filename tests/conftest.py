@@ -34,8 +34,8 @@ def learnpool(monkeypatch, capsys):
 @pytest.fixture(scope="session")
 def comparison(tmp_path_factory):
     """The directory of a small comparison, and its runs: five pools, two seeds, one of them interrupted."""
-    from learnpool.lab import compare
-    from learnpool.lab.train import train
+    from learnpool.lab.comparison import compare
+    from learnpool.lab.runs.train import train
     from runs import SMALL, Stop, stop_at
 
     out = tmp_path_factory.mktemp("comparison")

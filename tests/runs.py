@@ -4,8 +4,8 @@ import sys
 
 import torch
 
-from learnpool.lab import checkpoint, directory
-from learnpool.lab.ranks import Ranks
+from learnpool.lab.runs import checkpoint, directory
+from learnpool.lab.runs.distributed import Ranks
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

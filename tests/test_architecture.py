@@ -10,71 +10,92 @@ import pytest
 import learnpool
 
 SOURCE = Path(learnpool.__file__).parent
-# Top to bottom: a room imports only rooms above it.
-ROOMS = [
-    "version", "kernels", "window", "tree", "sharing", "reference", "composition", "operator", "batching", "derivative",
-    "stochastic", "export", "adaptive", "functional", "parameters", "layers", "names",
-    "observe", "plain", "routing", "source", "watch", "search", "same", "plan", "growth", "report", "convert",
-    "positions", "facts", "pictures", "explain", "fit", "calibrate", "trained",
+# Top to bottom: a module or folder imports only those above it, and inside its own folder what it likes.
+LIBRARY = [
+    "version", "tree", "sharing", "ops", "functional", "parameters", "layers", "names", "observation",
+    "conversion", "explanation", "calibration", "loading",
 ]  # fmt: skip
-DOORS = {"trained": {"lab"}}  # rooms of the library that open one upstairs, inside a function, when it is called
-UPSTAIRS = ["nets", "lab", "cli"]  # a room imports the library, itself and rooms to its left
+LATE = {"loading": {"lab"}}  # imported inside a function, when it is called
+APPLICATION = ["nets", "lab", "cli"]  # imports the library, itself and what is to its left
+FOLDERS = ["data", "runs", "launch", "comparison", "experiments", "bench"]  # of lab, from bottom to top
 
 
 def imports(path):
-    """Modules of learnpool and top-level packages a file imports, wherever in it."""
+    """What a file imports, wherever in it: modules of learnpool as tuples of names, and other top-level packages."""
     inside, outside = set(), set()
     package = path.relative_to(SOURCE).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            inside |= {(*base, *name.split("."))[0] for name in names}
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "learnpool"):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = tuple((node.module or "").split(".")) if node.module else ()
+            module = module if node.level else module[1:]
+            inside |= {(*base, *module, alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            parts = (node.module or "").split(".")
-            inside |= {parts[1]} if parts[0] == "learnpool" and len(parts) > 1 else set()
-            outside |= {parts[0]} - {"learnpool"}
+            outside |= {node.module.split(".")[0]}
         elif isinstance(node, ast.Import):
             outside |= {alias.name.split(".")[0] for alias in node.names}
     return inside, outside
 
 
-def test_every_room_is_on_the_plan():
-    found = {
-        path.stem if path.suffix else path.name for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()
-    }
-    assert found - {"__init__", "__main__", "__pycache__"} <= {*ROOMS, *UPSTAIRS}
+def files(name):
+    return sorted((SOURCE / name).rglob("*.py")) or [SOURCE / f"{name}.py"]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_arrows_of_the_library(room):
-    path = SOURCE / room / "__init__.py"
-    inside, outside = imports(path if path.exists() else SOURCE / f"{room}.py")
-    assert inside <= set(ROOMS[: ROOMS.index(room)]) | DOORS.get(room, set())
-    pictures = {"matplotlib"} if room == "pictures" else set()  # loaded when a picture is asked for: see below
-    assert outside <= {"torch", *pictures, *sys.stdlib_module_names}
+def test_every_file_has_its_place():
+    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__", "__main__"} == {*LIBRARY, *APPLICATION}
+    assert len(list(SOURCE.glob("*.py"))) <= 12
+    assert {path.name for path in (SOURCE / "lab").iterdir() if (path / "__init__.py").exists()} == set(FOLDERS)
 
 
-@pytest.mark.parametrize("room", UPSTAIRS)
-def test_the_arrows_upstairs(room):
-    files = sorted((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
-    for path in files:
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_arrows_of_the_library(name):
+    allowed = {name, *LIBRARY[: LIBRARY.index(name)], *LATE.get(name, ())}
+    for path in files(name):
         inside, outside = imports(path)
-        assert inside.isdisjoint(UPSTAIRS[UPSTAIRS.index(room) + 1 :]), path
-        assert room != "nets" or outside <= {"torch", *sys.stdlib_module_names}, path
+        assert {module[0] for module in inside} <= allowed, path
+        pictures = {"matplotlib"} if path.stem == "pictures" else set()  # loaded when a picture is asked for: see below
+        assert outside <= {"torch", *pictures, *sys.stdlib_module_names}, path
 
 
-def test_the_front_door_names_only_the_library():
+@pytest.mark.parametrize("name", APPLICATION)
+def test_the_arrows_of_the_application(name):
+    for path in files(name):
+        inside, outside = imports(path)
+        assert {module[0] for module in inside}.isdisjoint(APPLICATION[APPLICATION.index(name) + 1 :]), path
+        assert name != "nets" or outside <= {"torch", *sys.stdlib_module_names}, path
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_arrows_of_the_lab(folder):
+    above = set(FOLDERS[FOLDERS.index(folder) + 1 :])
+    for path in sorted((SOURCE / "lab" / folder).rglob("*.py")):
+        used = {module[1] for module in imports(path)[0] if module[0] == "lab" and len(module) > 1}
+        assert used.isdisjoint(above), path
+
+
+@pytest.mark.parametrize("name", sorted(learnpool.__all__))
+def test_no_public_name_hides_a_module(name):
+    assert name == "functional" or not ((SOURCE / f"{name}.py").exists() or (SOURCE / name).exists())
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("test_*.py")), ids=lambda path: path.stem)
+def test_tests_lie_as_the_source_does(path):
+    folder = path.relative_to(Path(__file__).parent).parent
+    assert folder == Path("docs") or (SOURCE / folder).is_dir()
+
+
+def test_the_package_imports_only_the_library():
     inside, outside = imports(SOURCE / "__init__.py")
-    assert inside <= {*ROOMS, "functional"}
+    assert {module[0] for module in inside} <= set(LIBRARY)
     assert outside == set()
 
 
-def test_importing_the_library_loads_nothing_from_upstairs():
+def test_importing_the_library_loads_nothing_of_the_application():
     packages = {"typer", "rich", "pydantic", "matplotlib", "sklearn"}
-    rooms = tuple(f"learnpool.{room}" for room in UPSTAIRS)
+    folders = tuple(f"learnpool.{name}" for name in APPLICATION)
     code = f"""import sys, learnpool
-print([m for m in sys.modules if m.split('.')[0] in {packages} or m.startswith({rooms})])"""
+print([m for m in sys.modules if m.split('.')[0] in {packages} or m.startswith({folders})])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -86,7 +107,7 @@ def test_public_names():
     TreePool1d TreePool2d TreePool3d StochasticPool1d StochasticPool2d StochasticPool3d
     AdaptivePool1d AdaptivePool2d AdaptivePool3d
     make_pool parse tie parameter_groups
-    convert restore downsampling Report calibrate explain statistics
+    convert restore downsampling Report Calibration Explanation calibrate explain statistics
     load decompositions"""
     assert sorted(learnpool.__all__) == sorted(frozen.split())
     assert all(hasattr(learnpool, name) for name in learnpool.__all__)

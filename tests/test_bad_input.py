@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from cases import GATED, MIXED, ODD, W, numbers
-from learnpool import GatedPool1d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d, kernels
+from learnpool import GatedPool1d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d
 from learnpool import functional as LF
+from learnpool.ops import cpu
 
 X = torch.randn(1, 3, 8, 8)
 MASK = torch.randn(3, 3)
@@ -92,7 +93,7 @@ def test_the_operator_checks_for_itself(device):
     """``torch.ops`` can be called by anyone. A compiled kernel refuses with PyTorch's RuntimeError, Python in our words."""
     window = W(3, 2, 1).of()
     x, weight, mix = (t.to(device) for t in (X, torch.randn(1, 1, 1, 1, 3, 3), torch.empty(0, 1, 1, 1)))
-    worded = device == "meta" or not kernels.CPU.live
+    worded = device == "meta" or not cpu.CPU.live
 
     def refused(error, message):
         return (

@@ -128,7 +128,7 @@ def test_three_dimensions_with_everything_different():
     x = distinct(2, 3, 7, 8, 9).float()
     layer = Pool3d(ODD, *window[:4], False, True, share="channel", channels=3)
     shape = window.of(3)
-    expected = learnpool.reference.forward(x, layer.weight, layer.mix, ODD.program, shape)
+    expected = learnpool.ops.reference.forward(x, layer.weight, layer.mix, ODD.program, shape)
     assert_close(layer(x), expected)
     assert layer(x).shape == nn.MaxPool3d(*window[:4], ceil_mode=True)(x).shape
 

@@ -1,10 +1,9 @@
 """Pooling that learns, for PyTorch: mixed, gated and tree pooling (Lee, Gallagher and Tu, 2016)."""
 
 from . import functional
-from .calibrate import calibrate
-from .convert import convert, restore
-from .explain import explain, statistics
-from .export import decompositions
+from .calibration import Calibration, calibrate
+from .conversion import Report, convert, downsampling, restore
+from .explanation import Explanation, explain, statistics
 from .layers import (
     AdaptivePool1d,
     AdaptivePool2d,
@@ -25,11 +24,10 @@ from .layers import (
     TreePool2d,
     TreePool3d,
 )
+from .loading import load
 from .names import make_pool, parse
+from .ops.export import decompositions
 from .parameters import parameter_groups, tie
-from .plan import downsampling
-from .report import Report
-from .trained import load
 from .tree import Avg, Filter, Gate, Max, Mix, Tree
 from .version import __version__
 
@@ -39,6 +37,8 @@ __all__ = [
     "AdaptivePool2d",
     "AdaptivePool3d",
     "Avg",
+    "Calibration",
+    "Explanation",
     "Filter",
     "Gate",
     "GatedPool1d",

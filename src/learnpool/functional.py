@@ -16,9 +16,9 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
-from . import adaptive, composition, derivative, operator, reference, stochastic
+from .ops import adaptive, autograd, decomposition, operator, reference, stochastic
+from .ops.window import Size, Window, by
 from .tree import Avg, Gate, Max, Mix, Tree, complete
-from .window import Size, Window, by
 
 P = ParamSpec("P")
 
@@ -37,14 +37,14 @@ def run(
         if torch.compiler.is_compiling():
             if _for_onnx():
                 operator.check(name, x, weight, mix, program, window, words)
-                return composition.forward(x, weight, mix, program, window, composition.smooth)
-        elif derivative.forward_mode():
+                return decomposition.forward(x, weight, mix, program, window, decomposition.smooth)
+        elif autograd.forward_mode():
             pass
         elif not torch.is_grad_enabled():
             with torch._C._AutoDispatchBelowAutograd():  # the way through autograd is Python, and half of a small call
                 return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
-        elif derivative.levels() == 1:
-            return derivative.Pool.apply(x, weight, mix, derivative.Spec(tuple(program), window))  # type: ignore[no-untyped-call, no-any-return]
+        elif autograd.levels() == 1:
+            return autograd.Pool.apply(x, weight, mix, autograd.Spec(tuple(program), window))  # type: ignore[no-untyped-call, no-any-return]
         return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError) as error:
         refusal = error

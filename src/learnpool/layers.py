@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from . import adaptive, functional, sharing
-from .operator import check_input
+from . import functional, sharing
+from .ops import adaptive
+from .ops.operator import check_input
+from .ops.window import Size, Window
 from .parameters import Learned
 from .tree import Avg, Gate, Max, Mix, Tree, complete
-from .window import Size, Window
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
 _INDICES = "a learned pool has no indices: its output is a blend of all cells, not one of them"

@@ -13,10 +13,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
-from .derivative import forward_mode
-from .operator import FLOATS
+from .ops.autograd import forward_mode
+from .ops.operator import FLOATS
+from .ops.window import by
 from .tree import FILTER, GATE, Tree, decode
-from .window import by
 
 STARTS = ("paper", "neutral")
 

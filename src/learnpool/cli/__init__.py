@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import torch
 
-from .. import kernels
+from ..ops import cpu
 from ..version import __version__
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def facts() -> list[tuple[str, str]]:
     """What a report of a problem should say."""
     found = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
     found += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
-    found.append(
-        ("cpu", f"compiled kernel ({kernels.CPU.detail})" if kernels.CPU.live else f"reference ({kernels.CPU.detail})")
-    )
+    found.append(("cpu", f"compiled kernel ({cpu.CPU.detail})" if cpu.CPU.live else f"reference ({cpu.CPU.detail})"))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:
         for index in range(torch.accelerator.device_count()):

@@ -24,7 +24,7 @@ def calibration(
 
     Example: learnpool calibration --data mnist --pools mixed,gated
     """
-    from ..lab import calibration as lab
+    from ..lab.experiments import calibration as lab
 
     with refusals():
         plan = lab.Plan(data, tuple(pools.split(",")), images, train, test, epochs, width, seed)

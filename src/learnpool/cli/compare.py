@@ -48,10 +48,10 @@ def compare(
     """
     from rich.console import Console
 
-    from ..lab import compare as lab
+    from ..lab.comparison import compare as lab
     from ..lab.data import DataError
-    from ..lab.run import RunError
-    from ..lab.train import TrainingError
+    from ..lab.runs.run import RunError
+    from ..lab.runs.train import TrainingError
     from ..names import apart
 
     changes: dict[str, Any] = {"net": model}

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..facts import counted
+from ..explanation.facts import counted
 from . import fail, mistakes
 
 NAMED = 20  # images that are skipped
 
 if TYPE_CHECKING:
-    from ..lab.directory import Result
-    from ..lab.run import Run
+    from ..lab.runs.directory import Result
+    from ..lab.runs.run import Run
 
 
 def train(
@@ -52,8 +52,8 @@ def train(
 
     On two processes: torchrun --nproc-per-node 2 -m learnpool train …
     """
-    from ..lab.presets import augmentation
-    from ..lab.presets import preset as chosen
+    from ..lab.runs.presets import augmentation
+    from ..lab.runs.presets import preset as chosen
 
     given: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
     given |= {"channels_last": channels_last, "compile": compiled}
@@ -100,9 +100,9 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
     from rich.console import Console
 
     from ..lab import machine
-    from ..lab import train as lab
     from ..lab.data import DataError, ImageError
-    from ..lab.run import RunError
+    from ..lab.runs import train as lab
+    from ..lab.runs.run import RunError
 
     bar = ExitStack()
     tell: list[Any] = []  # the bar begins with the first step, so that what goes wrong before it stands alone

@@ -16,8 +16,8 @@ from matplotlib.path import Path as Curve
 from torch import Tensor
 
 from .. import Avg, Max, functional
-from ..facts import number
-from ..pictures import GREY, INK, LEFT, PALE, RIGHT, SIGNED
+from ..explanation.facts import number
+from ..explanation.pictures import GREY, INK, LEFT, PALE, RIGHT, SIGNED
 from . import machine
 
 SUFFIXES = (".png", ".svg")

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 import learnpool
 
-from ..explain import Explanation, learned
+from ..explanation.measurement import Explanation, learned
 from . import data, machine
-from .checkpoint import load_fitted
 from .figure import STYLE
-from .networks import recorded
+from .runs.checkpoint import load_fitted
+from .runs.networks import recorded
 
 NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 

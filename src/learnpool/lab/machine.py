@@ -18,7 +18,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .. import __version__, kernels
+from .. import __version__
+from ..ops import cpu
 
 
 def facts() -> dict[str, Any]:
@@ -35,7 +36,7 @@ def facts() -> dict[str, Any]:
             "cores": cores(),
             "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         },
-        "kernel": {"live": kernels.CPU.live, "detail": kernels.CPU.detail},
+        "kernel": {"live": cpu.CPU.live, "detail": cpu.CPU.detail},
     }
 
 

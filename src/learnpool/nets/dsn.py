@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..names import parse
+from ..ops.window import Window
 from ..parameters import Learned, tie
-from ..window import Window
 
 INITS = ("dsn", "kaiming")
 STRIDED = "conv"  # in place of a pool's name: stride-2 convolutions

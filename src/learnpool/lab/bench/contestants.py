@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ... import functional, make_pool, reference
+from ... import functional, make_pool
+from ...ops import reference
+from ...ops.window import Window, by
 from ...parameters import Learned
-from ...window import Window, by
 from .plan import DTYPES, Plan
 
 MODES = BOTH, FORWARD = ("forward + backward", "forward")

@@ -10,7 +10,7 @@ import torch
 
 from ... import parse
 from ...names import apart
-from ...window import Window, by
+from ...ops.window import Window, by
 
 LAYOUTS = ("nchw", "channels_last")
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}

@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib as mpl
 from rich.console import Console
 
-from ...window import by
+from ...ops.window import by
 from .. import machine
 from ..figure import STYLE
 from .contestants import MODES, Call, contestants

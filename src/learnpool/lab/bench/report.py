@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from ...pictures import GREY, INK, LEFT, PALE, RIGHT
-from ...window import by
+from ...explanation.pictures import GREY, INK, LEFT, PALE, RIGHT
+from ...ops.window import by
 from .contestants import BOTH, COMPILED, COPIES, HAND, MODES, REFERENCE
 
 TITLE = "Time of a pool, as a multiple of max pooling's"

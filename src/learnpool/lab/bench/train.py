@@ -20,12 +20,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from .. import machine
-from ..batches import Batches, Pairs, Whole
 from ..data import Augment
-from ..presets import preset
-from ..ranks import Ranks
-from ..run import Run
-from ..training import Step, Training
+from ..runs.batches import Batches, Pairs, Whole
+from ..runs.distributed import Ranks
+from ..runs.presets import preset
+from ..runs.run import Run
+from ..runs.training import Step, Training
 from .contestants import Call
 from .net import ratio
 from .pools import clock

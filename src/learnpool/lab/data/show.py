@@ -10,7 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ...pictures import GREY, INK
+from ...explanation.pictures import GREY, INK
 from .. import machine
 from ..figure import STYLE, SUFFIXES
 from .folder import stream

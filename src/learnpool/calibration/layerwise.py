@@ -1,0 +1,220 @@
+"""``min ‖new(x) − y‖²`` over the parameters of each swapped pool, in the order of the forward pass.
+
+y is what the old pool gave in the original network, x what reaches the new pool in the network as it is now, earlier
+pools calibrated already: so a later pool also makes up for what an earlier one could not fit, as far as it can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from .. import observation
+from ..conversion.swap import Swap, swaps
+from ..explanation.facts import counted
+from ..names import Part
+from ..parameters import Learned
+from .least_squares import fit
+
+LIMIT = 2**26  # values of a pool's input that are kept; images beyond it do not take part in its fit
+
+
+@dataclass(frozen=True)
+class PoolFit:
+    """How far a pool's output is from the original network's, ``‖new − old‖ / ‖old‖``."""
+
+    name: str
+    pool: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What ``calibrate`` reached; prints as a table."""
+
+    pools: tuple[PoolFit, ...]
+    images: int
+    output_before: float  # the same of the network's output
+    output_after: float
+
+    def __str__(self) -> str:
+        rows = [("pool", "", "before", "after")]
+        rows += [(fit.name, fit.pool, percent(fit.before), percent(fit.after)) for fit in self.pools]
+        rows.append(("the network's output", "", percent(self.output_before), percent(self.output_after)))
+        wide = [max(len(row[column]) for row in rows) for column in range(4)]
+        title = f"{counted(len(self.pools), 'pool')} fitted on {counted(self.images, 'image')}"
+        title += "; distance to the original network: ‖new − old‖ / ‖old‖"
+        lines = [f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d:>{wide[3]}}" for a, b, c, d in rows]
+        return "\n".join([title, "", *lines])
+
+
+def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) -> Calibration:
+    """Fit the pools ``convert`` put in to what the old ones gave, on a few batches; say how close they came.
+
+    ``batches`` are what the network is called with (tensors, ``(images, labels)``, mappings); it ends after ``images``
+    of them. Only the parameters of the new pools change, and those only for the better. The same call gives the same
+    numbers.
+
+    >>> learnpool.convert(net, "gated")
+    >>> print(learnpool.calibrate(net, loader))
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"calibrate: model must be a module, got {type(model).__name__}")
+    found = swaps(model)
+    if not found:
+        raise ValueError("calibrate: no pool of the model was swapped; learnpool.convert(model) does that")
+    taken, count = take(batches, images)
+    with observation.untouched(model):
+        wanted, outputs = original(model, found, taken)
+        order = [swap for name in wanted for swap in found if swap.name == name]
+        before = distances(model, order, taken, wanted, outputs)
+        for group in groups(order):
+            reached = inputs(model, group, taken, wanted)
+            pairs = [
+                (at, x, y) for at, s in enumerate(group) for x, y in zip(reached[s.name], wanted[s.name], strict=True)
+            ]
+            fit([swap.new for swap in group], pairs)
+        after = distances(model, order, taken, wanted, outputs)
+    fits = [PoolFit(s.name or "the model", kind(s.new), before[s.name], after[s.name]) for s in order]
+    return Calibration(tuple(fits), count, before["output"], after["output"])
+
+
+def take(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
+    """The first batches, as many as hold ``images`` images, the last one cut; and how many those are."""
+    if isinstance(batches, (Tensor, dict)) or not isinstance(batches, Iterable):
+        raise TypeError(f"calibrate: batches must be a list (or loader) of batches, got {type(batches).__name__}")
+    taken: list[Any] = []
+    count = 0
+    for batch in batches:
+        args, kwargs = observation.arguments("calibrate", batch)
+        size, room = len(observation.images("calibrate", batch)), images - count
+        cut = {k: v[:room] if isinstance(v, Tensor) and v.dim() and len(v) == size else v for k, v in kwargs.items()}
+        taken.append(cut or args[0][:room])
+        count += min(size, room)
+        if count >= images:
+            break
+    if not count:
+        raise ValueError("calibrate: wanted at least one image, got none")
+    return taken, count
+
+
+Store = dict[str, list[Tensor]]
+
+
+def original(model: nn.Module, found: Sequence[Swap], batches: Sequence[Any]) -> tuple[Store, list[Tensor | None]]:
+    """What each old pool gave in the original network, pools in the order of their first call; and its outputs."""
+    wanted: Store = {}
+    room: dict[str, int] = {}
+
+    def old(swap: Swap) -> Callable[..., Tensor]:
+        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+            x = args[0] if args else kwargs["input"]
+            y: Tensor = swap.old(x)
+            kept = wanted.setdefault(swap.name, [])
+            left = room.setdefault(swap.name, LIMIT)
+            kept.append(y.clone() if left > 0 else y[:0])  # a ReLU in place may follow
+            room[swap.name] = left - x.numel()
+            return y
+
+        return hook
+
+    with hooked(found, old):
+        outputs = [first_tensor(observation.run("calibrate", model, batch)) for batch in batches]
+    return wanted, outputs
+
+
+class Enough(BaseException):
+    """All that was asked of a forward pass has been seen."""
+
+
+def inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], wanted: Store) -> Store:
+    """What reaches the pools of a group now, one tensor for each that is wanted."""
+    reached: Store = {swap.name: [] for swap in group}
+    calls = {name: len(wanted[name]) // len(batches) for name in reached}  # in one forward pass
+    goal: dict[str, int] = {}
+
+    def keep(swap: Swap) -> Callable[..., None]:
+        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+            x, kept = args[0] if args else kwargs["input"], reached[swap.name]
+            kept.append(x[: len(wanted[swap.name][len(kept)])].clone())
+            if all(len(reached[name]) >= goal[name] for name in reached):
+                raise Enough
+
+        return hook
+
+    with hooked(group, keep):
+        for given in batches:
+            goal.update({name: len(kept) + calls[name] for name, kept in reached.items()})
+            with suppress(Enough):
+                observation.run("calibrate", model, given)
+    return reached
+
+
+def distances(
+    model: nn.Module,
+    found: Sequence[Swap],
+    batches: Sequence[Any],
+    wanted: Store,
+    outputs: Sequence[Tensor | None],
+) -> dict[str, float]:
+    """``‖new − old‖ / ‖old‖`` of each pool's output, and of the network's as ``output``."""
+    sums = {swap.name: [0.0, 0.0] for swap in found} | {"output": [0.0, 0.0]}
+    calls = dict.fromkeys(sums, 0)
+
+    def add(name: str, new: Tensor, old: Tensor) -> None:
+        new, old = new[: len(old)].float(), old.float()
+        sums[name][0] += float((new - old).square().sum())
+        sums[name][1] += float(old.square().sum())
+
+    def compare(swap: Swap) -> Callable[..., None]:
+        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+            add(swap.name, output, wanted[swap.name][calls[swap.name]])
+            calls[swap.name] += 1
+
+        return hook
+
+    with hooked(found, compare):
+        for batch, old in zip(batches, outputs, strict=True):
+            new = first_tensor(observation.run("calibrate", model, batch))
+            if new is not None and old is not None:
+                add("output", new, old)
+    return {name: math.sqrt(d / n) if n else math.inf if d else 0.0 for name, (d, n) in sums.items()}
+
+
+@contextmanager
+def hooked(found: Sequence[Swap], make: Callable[[Swap], Any]) -> Iterator[None]:
+    """A forward hook on each new pool."""
+    with ExitStack() as stack:
+        for swap in found:
+            stack.callback(swap.new.register_forward_hook(make(swap), with_kwargs=True).remove)
+        yield
+
+
+def groups(order: Sequence[Swap]) -> list[list[Swap]]:
+    """Pools with parameters in forward order; those that share parameters together, at the first one's place."""
+    found: dict[tuple[int, ...], list[Swap]] = {}
+    for swap in order:
+        if own := tuple(id(p) for p in swap.new.parameters()):
+            found.setdefault(own, []).append(swap)
+    return list(found.values())
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """The network's answer where it gives several: the first of a tuple or mapping."""
+    while isinstance(output, (tuple, list, dict)) and output:
+        output = next(iter(output.values() if isinstance(output, dict) else output))
+    return output if isinstance(output, Tensor) and output.is_floating_point() else None
+
+
+def percent(error: float) -> str:
+    return f"{100 * error:.2f} %"
+
+
+def kind(pool: nn.Module) -> str:
+    return str(Part(pool.tree)) if isinstance(pool, Learned) else type(pool).__name__

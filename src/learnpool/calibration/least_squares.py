@@ -1,0 +1,100 @@
+"""``min Σ ‖pool(x) − y‖²`` over the parameters of a pool, or of several pools that share theirs."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from ..parameters import Learned
+from ..tree import FILTER, decode
+
+SEARCH, STEPS = 25, 150  # iterations of a first look from each start, and of the fit
+GOAL = (
+    0.01  # of the norm; closer than this a gate would be driven so far from one half that it could not learn any more
+)
+DRAWS = 6  # random starts of a tree with filters, whose error has many valleys
+Pair = tuple[int, Tensor, Tensor]  # which pool, what reaches it, what it should give
+
+
+@torch.no_grad()
+def fit(pools: Sequence[nn.Module], pairs: Sequence[Pair]) -> None:
+    """Give the pools the parameters of least squared error that were found; the present ones if none are better.
+
+    Works on copies in float32, so that gradients, hooks and dtypes of the pools themselves are left alone. Seeds
+    torch's random numbers: the caller keeps its own.
+    """
+    live = [pair for pair in pairs if len(pair[1])]
+    few = live[:: max(1, len(live) // 2)]  # the search may be rough
+    now = copy.deepcopy(nn.ModuleList(pools)).float().requires_grad_()
+    best = min((minimised(trial, few, SEARCH) for trial in starts(now)), key=lambda trial: error(trial, few))
+    best = snapped(minimised(best, live, STEPS), live)
+    if error(best, live) < error(now, live):
+        for own, fitted in zip(nn.ModuleList(pools).parameters(), best.parameters(), strict=True):
+            own.copy_(fitted)
+
+
+def starts(now: nn.ModuleList) -> list[nn.ModuleList]:
+    """Where to begin: as it is, neutral, and for trees with filters a few draws."""
+    trials = [copy.deepcopy(now)]
+    if not all(isinstance(pool, Learned) and not is_parametrized(pool) for pool in now):
+        return trials
+    filters = any(node.code == FILTER for pool in now for node in decode(pool.tree.program).nodes)  # type: ignore
+    for seed in range(1 + DRAWS * filters):
+        trial = copy.deepcopy(now)
+        torch.manual_seed(seed)
+        for pool in trial:
+            assert isinstance(pool, Learned)
+            pool.start, pool.std = "paper" if seed else "neutral", 0.5
+            pool.reset_parameters()
+        trials.append(trial)
+    return trials
+
+
+def minimised(trial: nn.ModuleList, pairs: Sequence[Pair], steps: int) -> nn.ModuleList:
+    """The trial after at most ``steps`` iterations of L-BFGS, fewer if it reaches the goal."""
+    optimizer = torch.optim.LBFGS(
+        trial.parameters(), max_iter=steps, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        value = error(trial, pairs, backward=True)
+        if value < GOAL**2:
+            raise Reached
+        return value
+
+    with torch.enable_grad(), suppress(Reached):  # raised where the trial has the parameters that reach it
+        optimizer.step(closure)
+    return trial
+
+
+class Reached(Exception):  # noqa: N818
+    """Close enough."""
+
+
+def snapped(trial: nn.ModuleList, pairs: Sequence[Pair]) -> nn.ModuleList:
+    """The trial with proportions in [0, 1], and at 0 or 1 if that fits no worse: there a mix is exactly one side."""
+    rounded = copy.deepcopy(trial)
+    for one, other in zip(trial, rounded, strict=True):
+        if isinstance(one._parameters.get("mix"), Tensor):
+            one.mix.clamp_(0, 1)  # type: ignore[operator]
+            other.mix.round_().clamp_(0, 1)  # type: ignore[operator]
+    return rounded if error(rounded, pairs) <= error(trial, pairs) else trial
+
+
+def error(trial: nn.ModuleList, pairs: Sequence[Pair], backward: bool = False) -> float:
+    """``Σ ‖pool(x) − y‖² / Σ ‖y‖²``, with gradients if asked."""
+    scale = sum(float(y.float().square().sum()) for _, _, y in pairs) or 1.0
+    total = 0.0
+    for place, x, y in pairs:
+        part = (trial[place](x.float()) - y.float()).square().sum() / scale
+        if backward:
+            part.backward()
+        total += float(part.detach())
+    return total if math.isfinite(total) else math.inf

@@ -1,0 +1,73 @@
+"""``start="same"``: give a pool that learns the parameters with which it computes what the old pool did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from ..parameters import Learned
+from ..tree import AVG, FILTER, FIXED, GATE, MAX, MIX, Plan, decode
+from .torch_pools import Plain, of_module
+
+BITS, ROUNDING, NO, UNKNOWN = "to the last bit", "up to rounding", "no", "not known"
+
+
+@torch.no_grad()
+def same(new: nn.Module, old: Plain, inputs: Sequence[Sequence[int]]) -> str:
+    """Set ``new`` to compute what ``old`` does, and say how near that is.
+
+    Where a path of mixes leads to the old pool's own leaf, they are turned to it: every bit is the same. A tree of
+    averages and filters becomes an average with filters 1/N, the same up to rounding where every window is whole.
+    """
+    if not isinstance(new, Learned):
+        plain = of_module(new)
+        if plain is None:
+            return UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else NO
+        return BITS if plain.kind == old.kind and plain.window == old.window else NO
+    plan = decode(new.tree.program)
+    turns = _path(plan, 0, MAX if old.kind == "max" else AVG)
+    if turns is not None:
+        for row, a in turns:
+            assert new.mix is not None
+            new.mix[row] = a
+        return BITS
+    if old.kind == "max" or plan.has_max:
+        return NO
+    assert new.weight is not None
+    taps = math.prod(new.weight.shape[2 + new.dims :])
+    for node in plan.nodes:
+        if node.code == FILTER:
+            new.weight[node.parameter] = 1 / taps
+        elif node.code == GATE:
+            # Equal filters hide the gate's value; unlike 0 it lets their gradients differ.
+            new.weight[node.parameter].normal_(0, new.std)
+    return ROUNDING if _whole(old, inputs) else NO
+
+
+def _path(plan: Plan, place: int, leaf: int) -> list[tuple[int, float]] | None:
+    """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
+    node = plan.nodes[place]
+    if node.code == leaf:
+        return []
+    if node.code not in (MIX, FIXED):
+        return None
+    for child, a in ((node.left, 1.0), (node.right, 0.0)):
+        if node.code == FIXED and node.a != a:
+            continue
+        rest = _path(plan, child, leaf)
+        if rest is not None:
+            return [*([(node.parameter, a)] if node.code == MIX else []), *rest]
+    return None
+
+
+def _whole(old: Plain, inputs: Sequence[Sequence[int]]) -> bool:
+    """Whether an average divides by all taps everywhere: for every input, or for those the example showed."""
+    window = old.window
+    if not window.ceil_mode:
+        return window.count_include_pad or not any(window.padding)
+    full, cpu = math.prod(window.kernel), torch.device("cpu")
+    counts = [window.counts(shape[-old.dims :], device=cpu, dtype=torch.float64) for shape in inputs]
+    return bool(counts) and all(bool((count == full).all()) for count in counts)

@@ -1,0 +1,106 @@
+"""Hand new parameters to optimizers that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from .replacements import Plan, neighbours
+
+
+@dataclass
+class Growth:
+    """Parameters for one group of an optimizer, not yet added to it."""
+
+    optimizer: torch.optim.Optimizer
+    group: dict[str, Any]  # of their neighbours
+    names: list[str] = field(default_factory=list)
+    parameters: list[nn.Parameter] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def scheduled(self) -> bool:
+        return hasattr(self.optimizer.step, "_wrapped_by_lr_sched")
+
+    @property
+    def joins(self) -> bool:
+        """A scheduler knows only the groups there were when it was made; without decay there is nothing to separate."""
+        return self.scheduled or not self.group.get("weight_decay")
+
+    @property
+    def note(self) -> str:
+        count = sum(p.numel() for p in self.parameters)
+        number = next(i for i, group in enumerate(self.optimizer.param_groups) if group is self.group)
+        text = f"{type(self.optimizer).__name__}: {count:,} parameters "
+        if not self.joins:
+            return f"{text}in a new group with the settings of group {number}, but without weight decay"
+        decay = f", with its weight decay {self.group['weight_decay']:g}" if self.group.get("weight_decay") else ""
+        return f"{text}joined group {number}{decay}{' (a scheduler is attached)' if decay else ''}"
+
+    def apply(self) -> None:
+        """Add the parameters to their neighbours' group, or to a new one of the same settings without weight decay."""
+        named = "param_names" in self.group
+        if self.joins:
+            self.group["params"] += self.parameters
+            if named:
+                self.group["param_names"] += self.names
+        else:
+            settings = {key: value for key, value in self.group.items() if key not in ("params", "param_names")}
+            params: Any = list(zip(self.names, self.parameters, strict=True)) if named else list(self.parameters)
+            self.optimizer.add_param_group({**settings, "weight_decay": 0.0, "params": params})
+        self.done = True
+
+    def undo(self) -> None:
+        if not self.done:
+            return
+        if self.joins:
+            for key in {"params", "param_names"} & {*self.group}:
+                del self.group[key][-len(self.parameters) :]
+        else:
+            ours = self.parameters[0]
+            groups = self.optimizer.param_groups
+            groups[:] = [group for group in groups if all(p is not ours for p in group["params"])]
+
+
+def listed(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
+    """The optimizers as a list; each has to own some of the model's parameters."""
+    given = [] if optimizers is None else list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
+    own = {id(p) for p in model.parameters()}
+    for optimizer in given:
+        name = type(optimizer).__name__
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"convert: optimizers must be torch optimizers, got {name}")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("convert: LBFGS takes its parameters once; make it after convert")
+        if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+            raise ValueError(f"convert: this {name} owns no parameter of {type(model).__name__}")
+    return given
+
+
+def grow(model: nn.Module, plans: list[Plan], optimizers: list[torch.optim.Optimizer]) -> list[Growth]:
+    """What each optimizer will get: a pool's parameters go where those of its nearest neighbours are."""
+    if not optimizers:
+        return []
+    homes = {
+        id(p): (optimizer, group)
+        for optimizer in reversed(optimizers)
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
+    growths: dict[int, Growth] = {}
+    handed = set(homes)
+    for plan in plans:
+        for name, parameter in plan.new.named_parameters():
+            if id(parameter) in handed:
+                continue
+            handed.add(id(parameter))
+            near = next(tensor for tensor in neighbours(model, plan.found) if id(tensor) in homes)
+            optimizer, group = homes[id(near)]
+            growth = growths.setdefault(id(group), Growth(optimizer, group))
+            growth.names.append(f"{plan.found.name}.{name}")
+            growth.parameters.append(parameter)
+    return list(growths.values())

@@ -1,0 +1,1 @@
+"""Several pools in one network: plan, statistics and report."""

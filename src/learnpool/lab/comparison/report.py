@@ -1,0 +1,142 @@
+"""A comparison as one page of HTML that needs nothing else: no network, no script, no other file.
+
+It reads run directories only, so it can be made again from them at any time. Every string is escaped where it is shown;
+only our own pictures are not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ... import __version__
+from ...explanation.facts import counted, heading, number
+from ...explanation.measurement import explain
+from ...parameters import Learned
+from .. import machine
+from ..data.sources import SOURCES
+from ..runs.networks import load
+from ..runs.run import Run
+from . import charts, summary
+from .comparison import Comparison, Entry, command, read
+from .published import paper
+
+CLASSES = 12  # that are named
+
+
+def write(paths: Sequence[Path], out: Path) -> Comparison:
+    """Write the page about the runs in ``paths`` to ``out``, all or nothing, and return what it says."""
+    compared = read(paths)
+    machine.store(out, page(compared).encode())
+    return compared
+
+
+def page(c: Comparison) -> str:
+    """The page."""
+    loader = PackageLoader("learnpool.lab.comparison", ".")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": number, "percent": summary.percent, "counted": counted}
+    step = 100 / c.first.result.images["test"]
+    pictures = {
+        "errors": charts.errors(c),
+        "gains": charts.gains(c),
+        "curve": charts.curves(c, "test_error", "test error, %", step / 2),
+        "loss": charts.curves(c, "train_loss", "training loss", 1e-6),
+    }
+    return environment.get_template("report.html").render(
+        version=__version__,
+        c=c,
+        run=c.first.run,
+        result=c.first.result,
+        classes=told_classes(c.first),
+        answer=c.answer,
+        pictures={name: Markup(text) for name, text in pictures.items()},
+        paper={line.pool: printed(c.first.run, line.pool) for line in c.lines},
+        learned=list(learned(c)),
+        commands=commands(c),
+        settings=[(name, getattr(c.first.run, name), f.description) for name, f in Run.model_fields.items()],
+        machines=machines(c),
+        whole=sum(entry.result.seconds for entry in c.entries),
+        level=summary.LEVEL,
+        power=summary.POWER,
+    )
+
+
+def printed(run: Run, pool: str) -> str | None:
+    """The paper's error for this data and pool."""
+    augmented = bool(run.pad or run.mirror)
+    found = paper(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
+    if found is None:
+        return None
+    return number(found[0]) + ("" if found[1] is None else f" ± {found[1]:g}")
+
+
+def told_classes(entry: Entry) -> str:
+    """The first names, and how many more there are."""
+    more = len(entry.classes) - CLASSES
+    return ", ".join(entry.classes[:CLASSES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def learned(c: Comparison) -> Iterator[dict[str, Any]]:
+    """For each pool that learns: its proportions and gates over all seeds, and its masks in the first."""
+    for line in c.lines:
+        entries = c.of(line.pool)
+        model = load(entries[0].path)
+        if not any(isinstance(module, Learned) and list(module.parameters()) for module in model.modules()):
+            continue
+        with torch.random.fork_rng():
+            pools = [pool for pool in explain(model).pools if pool.parameters]
+        yield {
+            "name": line.pool,
+            "seed": entries[0].run.seed,
+            "nodes": list(nodes(entries)),
+            "pools": [(pool.name, heading(pool), [Markup(text) for text in charts.masks(pool)]) for pool in pools],
+        }
+
+
+def nodes(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+    """Every Mix and Gate with its mean proportion in each seed and, for gates, how decided they are on average."""
+    told = [entry.result.pools for entry in entries]
+    for key in (key for key in told[0] if key.endswith(".mean")):
+        name = key.removesuffix(".mean")
+        extra = {
+            what: statistics.fmean(stats[f"{name}.{what}"] for stats in told)
+            for what in ("near_0", "near_1", "entropy")
+            if f"{name}.{what}" in told[0]
+        }
+        yield {"name": name, "values": [stats[key] for stats in told], **extra}
+
+
+def commands(c: Comparison) -> list[str]:
+    """What to type to get these numbers."""
+    run = c.first.run
+    install = f'pip install "learnpool[lab]=={__version__}"'
+    fetch = [f"learnpool data get {run.data}"] if run.data in SOURCES else []
+    return [install, *fetch, command([entry.run for entry in c.entries])]
+
+
+def machines(c: Comparison) -> list[dict[str, Any]]:
+    """Each different machine and set of versions the runs were begun or resumed on."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in c.entries:
+        for start in entry.starts:
+            told = {
+                "processor": f"{start['hardware']['cpu']}, {counted(start['hardware']['cores'], 'core')}",
+                "device": f"{start['device']}, {counted(start['threads'], 'thread')} a process"
+                + (f", {start['processes']} processes a run" if start["processes"] > 1 else ""),
+                "pools' kernel": ("compiled" if start["kernel"]["live"] else "reference")
+                + f" ({start['kernel']['detail']})",
+                "versions": ", ".join(f"{name} {version}" for name, version in start["versions"].items()),
+            }
+            known = found.setdefault(str(told), told | {"starts": 0, "from": start["date"], "to": start["date"]})
+            known["starts"] += 1
+            known["from"], known["to"] = min(known["from"], start["date"]), max(known["to"], start["date"])
+    return list(found.values())

@@ -1,0 +1,148 @@
+"""What a network is shown: the batches of an epoch, and the images it is tested on.
+
+All randomness comes from the seed and the number of the epoch, so an epoch can be run again bit for bit with nothing
+remembered from the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import data
+from .distributed import Ranks
+from .run import Run, RunError
+
+EVALUATED = 500  # images at a time
+FITTED = 1_000  # images of a folder that its preparation is fitted on
+UNPREPARED = data.Preparation("none")
+
+Pairs = Iterator[tuple[Tensor, Tensor]]
+
+
+def seeded(run: Run, use: str, epoch: int = 0) -> int:
+    """A seed for one use in one epoch; different uses never share a stream."""
+    text = f"{run.seed}/{use}/{epoch}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Prepared images in one tensor; augmentation is indexing."""
+
+    images: Tensor
+    labels: Tensor
+    augment: data.Augment | None = None
+
+    def shown(self, batches: Sequence[Tensor], mine: slice, generator: torch.Generator | None) -> Pairs:
+        """Rows ``mine`` of every batch of indices, augmented if there is a generator."""
+        for index in batches:
+            images = self.images[index[mine]]
+            if self.augment is not None and generator is not None:
+                images = self.augment.apply(images, self.augment.draw(len(index), generator)[mine])
+            yield images, self.labels[index[mine]]
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """Image files, decoded by worker processes when their turn comes and prepared here."""
+
+    files: data.Files
+    size: int
+    prepared: data.Preparation
+    workers: int
+    augment: bool = False
+
+    @property
+    def labels(self) -> Tensor:
+        return self.files.labels
+
+    def shown(self, batches: Sequence[Tensor], mine: slice, generator: torch.Generator | None) -> Pairs:
+        """Rows ``mine`` of every batch of indices, augmented if there is a generator."""
+        chance = generator if self.augment else None
+        rows = [index[mine] for index in batches]
+        for images, labels in data.stream(self.files, rows, self.size, chance, self.workers):
+            yield self.prepared(images), labels
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The images of a run: those to train on, and two sets that are not."""
+
+    run: Run
+    train: Whole | Streamed
+    validation: Whole | Streamed
+    test: Whole | Streamed
+    image: tuple[int, ...]  # channels, height, width
+    classes: tuple[str, ...]
+    digest: str  # of all images, whatever the seed
+    prepared: data.Preparation = UNPREPARED  # what all of them went through
+    skipped: tuple[str, ...] = ()  # files that do not decode
+
+    @property
+    def steps(self) -> int:
+        """In an epoch; what is left of the shuffled images waits for another order."""
+        return len(self.train.labels) // self.run.batch
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return torch.channels_last if self.run.channels_last else torch.contiguous_format
+
+    def epoch(self, number: int, ranks: Ranks) -> Pairs:
+        """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide."""
+        generator = torch.Generator().manual_seed(seeded(self.run, "batches", number))
+        order = torch.randperm(len(self.train.labels), generator=generator).split(self.run.batch)[: self.steps]
+        for images, labels in self.train.shown(order, ranks.share(self.run.batch), generator):
+            yield images.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
+
+    def held(self, images: Whole | Streamed, ranks: Ranks) -> Pairs:
+        """This process's share of the validation or test images, piece by piece."""
+        mine = torch.arange(len(images.labels))[ranks.share(len(images.labels))]
+        for pixels, labels in images.shown(mine.split(EVALUATED), slice(None), None):
+            yield pixels.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
+
+
+def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
+    """Load, hold out, cut to size and prepare; RunError says what does not fit."""
+    loaded, skipped = data.load(run.data, data_dir), tuple[str, ...]()
+    digest = data.digest(loaded)
+    if run.skip_broken and isinstance(loaded, data.Folder):
+        loaded, skipped = data.without_broken(loaded, workers)
+    train, validation = data.hold_out(loaded, run.seed, run.validation)
+    if run.train_size is not None:
+        train = data.subset(train, run.train_size, run.seed)  # type: ignore[type-var]
+    if run.batch > len(train):
+        raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
+    if run.batch % ranks.world:
+        raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
+    if isinstance(train, data.Files):
+        made, prepared = _streamed(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
+        image = (3, run.image_size, run.image_size)
+    else:
+        made, prepared = _whole(run, [train, validation, loaded.test])  # type: ignore[list-item]
+        image = tuple(train.images.shape[1:])  # type: ignore[assignment]
+    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest, prepared, skipped)
+
+
+def _whole(run: Run, splits: list[data.Split]) -> tuple[list[Whole | Streamed], data.Preparation]:
+    augment = data.Augment(run.pad, run.mirror) if run.pad or run.mirror else None
+    prepared = data.fit(run.prepare, splits[0].images)
+    return [
+        Whole(images, split.labels, augment if split is splits[0] else None)
+        for images, split in zip(data.apply(prepared, *splits), splits, strict=True)
+    ], prepared
+
+
+def _streamed(run: Run, splits: list[data.Files], workers: int) -> tuple[list[Whole | Streamed], data.Preparation]:
+    """A folder is prepared by what was fitted on a sample of its training images."""
+    generator = torch.Generator().manual_seed(seeded(run, "sample"))
+    sample = torch.randperm(len(splits[0]), generator=generator)[:FITTED].split(100)
+    pixels = torch.cat([images for images, _ in data.stream(splits[0], sample, run.image_size, None, workers)])
+    prepared = data.fit(run.prepare, pixels)
+    shared = run.image_size, prepared, workers
+    return [Streamed(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], prepared

@@ -1,0 +1,131 @@
+"""Checkpoints: tensors in safetensors, the rest in JSON, whole or not at all, and checked when loaded.
+
+``last.json`` names the file with the tensors and its SHA-256. Replacing ``last.json`` is the one step that counts: a
+kill before it leaves the previous checkpoint, a kill after it leaves the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as pack_tensors
+from torch import Tensor, nn
+
+from .. import machine
+from .run import RunError
+
+LAST = "last.json"
+FITTED = "preparation.safetensors"
+
+
+class CheckpointError(RunError):
+    """A checkpoint is not what was written; the message names the file."""
+
+
+def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:
+    """Make this the last checkpoint of a directory."""
+    name = f"last-{epoch}.safetensors"
+    content = pack_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    machine.store(directory / name, content)
+    record = {"epoch": epoch, "tensors": name, "sha256": hashlib.sha256(content).hexdigest(), **state}
+    machine.write(directory / LAST, record)
+    for old in directory.glob("last-*.safetensors*"):
+        if old.name != name:
+            old.unlink()
+
+
+def record(directory: Path) -> dict[str, Any] | None:
+    """What ``last.json`` says, None if there is none; CheckpointError if it was damaged."""
+    path = directory / LAST
+    try:
+        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        name, _ = state["tensors"], state["sha256"]
+        if not isinstance(state["epoch"], int) or Path(name).name != name:
+            raise ValueError("not a checkpoint's record")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"checkpoint: {path} is damaged; remove it to start this run again") from None
+    return state
+
+
+def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and state of the last checkpoint, None if there is none; CheckpointError if it was damaged."""
+    state = record(directory)
+    if state is None:
+        return None
+    path, name, digest = directory / LAST, state["tensors"], state["sha256"]
+    try:
+        content = (directory / name).read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"checkpoint: {directory / name} is missing; remove {path} to start again") from None
+    came = hashlib.sha256(content).hexdigest()
+    if came != digest:
+        wanted = f"wanted SHA-256 {digest[:12]}…, got {came[:12]}…"
+        raise CheckpointError(f"checkpoint: {directory / name} is damaged ({wanted}); remove {path} to start again")
+    try:
+        return parse_tensors(content), state
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint: {directory / name} cannot be read: {error}") from None
+
+
+def save_fitted(directory: Path, fitted: Mapping[str, Tensor]) -> None:
+    """Keep what a preparation of images has to remember, once for all checkpoints of a directory."""
+    if fitted and not (directory / FITTED).exists():
+        machine.store(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
+
+
+def load_fitted(directory: Path) -> dict[str, Tensor]:
+    """What ``save_fitted`` kept."""
+    path = directory / FITTED
+    try:
+        return parse_tensors(path.read_bytes()) if path.exists() else {}
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from None
+
+
+def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
+    """``model.*`` and, by the same names, ``momentum.*``; a tensor with several names is there once."""
+    found: dict[str, Tensor] = {}
+    for name, first in _names(model).items():
+        if name == first:
+            found[f"model.{name}"] = model.state_dict()[name]
+    if optimizer is not None:
+        for name, parameter in model.named_parameters():
+            buffer = optimizer.state[parameter].get("momentum_buffer") if parameter in optimizer.state else None
+            if buffer is not None:
+                found[f"momentum.{name}"] = buffer
+    return found
+
+
+def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """Fill a model and its optimizer; ties are those of the model."""
+    names = _names(model)
+    saved = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    wanted = set(names.values())
+    if saved.keys() != wanted:
+        odd = sorted(saved.keys() ^ wanted)[0]
+        raise CheckpointError(f"checkpoint: {odd!r} is only in the {'checkpoint' if odd in saved else 'network'}")
+    for name, own in model.state_dict().items():
+        if saved[names[name]].shape != own.shape:
+            came, here = list(saved[names[name]].shape), list(own.shape)
+            raise CheckpointError(f"checkpoint: {name!r} has shape {came} in the checkpoint and {here} in the network")
+    model.load_state_dict({name: saved[first] for name, first in names.items()})
+    if optimizer is None:
+        return
+    for name, parameter in model.named_parameters():
+        if (buffer := tensors.get(f"momentum.{name}")) is not None:
+            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer).detach()
+
+
+def _names(model: nn.Module) -> dict[str, str]:
+    """Every name in the state_dict, with the first name of the same tensor."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(value), name) for name, value in model.state_dict(keep_vars=True).items()}

@@ -1,0 +1,170 @@
+"""A run's directory: ``run.json``, ``env.json``, ``metrics.jsonl``, the last checkpoint; ``result.json`` when done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import checkpoint
+from .. import machine
+from . import run as runs
+from .run import Run, RunError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run; errors are percent and those of its last epoch, never the best seen."""
+
+    id: str
+    test_error: float
+    validation_error: float
+    train_error: float
+    train_loss: float
+    epochs: int
+    images: dict[str, int]  # train, validation, test
+    parameters: int  # without heads
+    pool_parameters: int
+    seconds: float  # of training, without evaluation, over all epochs
+    cpu_seconds: float  # the same in CPU time of this process: another program does not count
+    epoch_seconds: float  # their median
+    memory: int  # peak resident bytes of this process
+    pools: dict[str, float]  # statistics of the pools after the last epoch
+    finished: str
+    skipped: list[str] = field(default_factory=list)  # files that do not decode, left out on request
+
+
+def read_result(directory: Path) -> Result | None:
+    """The result of a run that is done, None of one that is not."""
+    path = directory / "result.json"
+    try:
+        return Result(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise RunError(f"{path} is not a result; remove it to train again") from None
+
+
+def read_metrics(directory: Path) -> list[dict[str, Any]]:
+    """One record for each whole epoch; a line that a kill left unfinished is none."""
+    path = directory / "metrics.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        if any("seconds" not in row for row in found):
+            raise ValueError("not metrics")
+        return found
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError):
+        raise RunError(f"{path} is damaged; remove {directory} to train again") from None
+
+
+@contextmanager
+def opened(run: Run, out: Path) -> Iterator[Path]:
+    """The directory of a run, made if need be, ours alone until the end; RunError if it is another run's."""
+    directory = out / run.id
+    new = not directory.exists()
+    machine.prepare(directory)
+    with alone(directory, "another process is training this run"):
+        try:
+            _claim(run, directory)
+            yield directory
+        except BaseException:
+            if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def alone(directory: Path, refusal: str) -> Iterator[None]:
+    """Nobody else is in a directory until the end; RunError if somebody is."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{directory}: {refusal}") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _claim(run: Run, directory: Path) -> None:
+    path = directory / "run.json"
+    if path.exists():
+        try:
+            same = runs.read(path.read_text(encoding="utf-8")) == run
+        except ValueError:
+            raise RunError(f"{path} is damaged; remove {directory} to train again") from None
+        if not same:
+            raise RunError(f"{directory}: the directory of another run; give another --out")
+        return
+    if other := next((entry.name for entry in directory.iterdir()), None):
+        raise RunError(f"{directory}: wanted an empty directory or this run's, got one with {other}")
+    machine.write(path, run.model_dump(mode="json"))
+
+
+def note_start(directory: Path, more: dict[str, Any]) -> None:
+    """Add this start to ``env.json``: a run that was resumed has several, perhaps on several machines."""
+    starts = read_starts(directory) if (directory / "env.json").exists() else []
+    machine.write(directory / "env.json", {"starts": [*starts, machine.facts() | more]})
+
+
+def read_starts(directory: Path) -> list[dict[str, Any]]:
+    """Where and when a run was begun and resumed."""
+    path = directory / "env.json"
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["starts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{path} is missing or damaged; remove {directory} to train again") from None
+
+
+def resume(directory: Path) -> Any:
+    """Tensors and state of the last checkpoint or None; metrics of an epoch it does not know are cut off."""
+    found = checkpoint.load(directory)
+    kept = read_metrics(directory)[: found[1]["epoch"] if found else 0]
+    if found and len(kept) < found[1]["epoch"]:
+        raise RunError(f"{directory / 'metrics.jsonl'}: wanted {found[1]['epoch']} epochs, got {len(kept)}")
+    path = directory / "metrics.jsonl"
+    if path.exists():
+        machine.store(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+    return found
+
+
+def verify(directory: Path, state: dict[str, Any], run: Run, digest: str, source: str) -> None:
+    """RunError if the images, or the file of the user's network, are others than a checkpoint's."""
+    for what, said, came in (("data", run.data, digest), ("source", run.net, source)):
+        if state.get(what, "") != came:
+            raise RunError(f"{directory}: {said} is not what this run began with; give another --out")
+
+
+def append(directory: Path, row: dict[str, Any]) -> None:
+    """Add an epoch to the metrics, on the disk before its checkpoint is."""
+    path = directory / "metrics.jsonl"
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def finish(directory: Path, result: Result) -> None:
+    """Done: this file is the last to be written."""
+    machine.write(directory / "result.json", asdict(result))

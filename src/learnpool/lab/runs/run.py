@@ -1,0 +1,133 @@
+"""A run: everything that decides a result, as one frozen value.
+
+Equal runs have equal ids and so share a directory. What does not decide a result (directories, threads, processes, the
+machine) is no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ...names import parse
+from ...nets.dsn import STRIDED
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class RunError(ValueError):
+    """What was asked for cannot be run; the message says why in one line."""
+
+
+class Run(BaseModel):
+    """Everything that decides a result. Equal runs share a directory."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    data: str = Field("digits", description="a data set by name, or a folder of images")
+    pool: str = Field("max", description="pools by name, or conv for convolutions of stride 2")
+    seed: int = Field(0, ge=0, lt=2**63, description="of the weights, the order, dropout and the validation split")
+
+    net: str = Field("dsn", description="the network: dsn, or package.module:function")
+    width: Positive = Field(1.0, description="dsn: multiple of the paper's channels")
+    extra_convs: int = Field(0, ge=0, description="dsn: convolutions after the sixth")
+    dropout: Share = Field(0.5, description="dsn: after each pool")
+    head_steps: int = Field(0, ge=0, description="dsn: steps with deep supervision, up to the end of the epoch")
+    init: Literal["dsn", "kaiming"] = Field("dsn", description="dsn: start values of the convolutions")
+    start: Literal["paper", "neutral"] = Field("paper", description="start values of the pools")
+
+    prepare: str = Field("mean", description="none, mean, gcn, gcn-zca or gcn-lcn, fitted on the training images")
+    pad: int = Field(0, ge=0, description="augmentation: crop from an image padded by this")
+    mirror: bool = Field(
+        False, description="augmentation: mirror every second image; a folder's are cropped at random too"
+    )
+    image_size: int = Field(128, ge=8, description="a folder's images: cropped to this height and width")
+    skip_broken: bool = Field(False, description="a folder's images: leave out those that do not decode")
+    train_size: int | None = Field(None, gt=0, description="only so many training images, balanced over classes")
+    validation: int | None = Field(None, gt=0, description="images held out; 5,000 or a tenth if not given")
+
+    loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
+    epochs: int = Field(1, gt=0, description="times every training image is seen")
+    batch: int = Field(100, gt=0, description="images in a step, over all processes")
+    schedule: Literal["plateau", "onecycle"] = Field("onecycle", description="how the rate changes")
+    rate: tuple[Positive, ...] = Field((0.1,), min_length=1, description="onecycle: its peak; plateau: one by one")
+    patience: int = Field(10, gt=0, description="plateau: epochs without a lower validation error")
+    warmup: Share = Field(0.2, description="onecycle: the part of all steps that climbs to the peak")
+    momentum: Share = Field(0.9, description="of stochastic gradient descent")
+    nesterov: bool = Field(False, description="Nesterov's momentum")
+    decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(5e-4, description="of weights, not of biases")
+    factors: Literal["dsn", "plain"] = Field("plain", description="rates by kind of parameter as in DSN, or all equal")
+    pool_rate: Positive = Field(1.0, description="the pools' own multiple of the rate")
+    pool_decay: bool = Field(False, description="decay the pools' parameters too")
+
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast")
+    channels_last: bool = Field(False, description="memory layout of images and weights")
+    compile: bool = Field(False, description="torch.compile the network")
+
+    @field_validator("pool")
+    @classmethod
+    def _pool(cls, pool: str) -> str:
+        return pool if pool == STRIDED else str(parse(pool))
+
+    @field_validator("data")
+    @classmethod
+    def _data(cls, data: str) -> str:
+        return os.path.normpath(data) if data else data
+
+    @model_validator(mode="after")
+    def _agree(self) -> Run:
+        if self.net != "dsn":
+            if not re.fullmatch(r"[\w.]+:\w+", self.net):
+                raise ValueError(f"net: wanted dsn or package.module:function, got {self.net!r}")
+            if self.factors == "dsn" or self.head_steps:
+                raise ValueError(f"net: {self.net} has neither DSN's factors nor its heads")
+        if self.schedule == "onecycle" and len(self.rate) > 1:
+            raise ValueError(f"rate: onecycle has one peak, got {len(self.rate)} rates")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov: wanted a momentum above 0")
+        return self
+
+    @property
+    def id(self) -> str:
+        """A name to read and ten digits of the hash of all fields."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        name = f"{os.path.basename(self.data)}-{self.pool}-{self.seed}"
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        return f"{for_a_file(name)[:60]}-{digest}"
+
+
+def for_a_file(name: str) -> str:
+    """A name without anything a file's name should not have."""
+    return re.sub(r"[^A-Za-z0-9+.-]+", "_", name)
+
+
+def described(values: dict[str, Any]) -> Run:
+    """The run of these fields; RunError says in one line what is wrong with the first wrong one."""
+    try:
+        return Run(**values)
+    except ValidationError as error:
+        raise RunError(_told(error)) from None
+
+
+def read(text: str) -> Run:
+    """The run a ``run.json`` describes."""
+    try:
+        return Run.model_validate_json(text)
+    except ValidationError as error:
+        raise RunError(_told(error)) from None
+
+
+def _told(error: ValidationError) -> str:
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"run: unknown field {first['loc'][0]!r}; known: {', '.join(Run.model_fields)}"
+    where = ".".join(map(str, first["loc"]))
+    came = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+    return (f"run: {where}: " if where else "run: ") + message[:1].lower() + message[1:] + came

@@ -1,0 +1,92 @@
+"""Pooling into a given number of regions, the whole map above all: Max, Avg and Mix over PyTorch's adaptive windows.
+
+Adaptive windows differ in size, so there are no masks and filters, and every tree comes down to
+``A max + (1 − A) mean`` with one A made from its proportions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..tree import AVG, FIXED, MAX, Plan, Tree, decode
+from . import reference
+from .autograd import forward_mode
+from .operator import check_parameter, check_tensor
+
+
+def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: int) -> Tensor:
+    """``tree`` over the regions of ``F.adaptive_max_pool2d``; ``mix`` is ``[M, C|1, *output|1]``."""
+    check_tree(name, tree)
+    size = size_of(name, x, output_size, dims)
+    plan = decode(tree.program)
+    check_parameter(name, "mix", mix, x, plan.mixes, x.shape[-dims - 1], size, ())
+    wide = mix.to(reference.accumulator(x.dtype))
+    largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
+    mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
+    inputs = share_of_max(plan, wide), largest.to(wide.dtype), mean.to(wide.dtype)
+    plain = not torch.compiler.is_compiling() and forward_mode()  # Blend has a formula for backward alone
+    blended: Tensor = reference.blend(*inputs) if plain else Blend.apply(*inputs)  # type: ignore[no-untyped-call]
+    return blended.to(x.dtype)
+
+
+def share_of_max(plan: Plan, mix: Tensor) -> Tensor:
+    """A of the root, ``[C|1, *output|1]``: 1 for Max, 0 for Avg, ``a A_left + (1 − a) A_right`` for a Mix."""
+    one = mix.new_ones((1,) * (mix.dim() - 1))
+    shares = [one] * len(plan.nodes)
+    for place in reversed(range(len(plan.nodes))):
+        node = plan.nodes[place]
+        if node.code == AVG:
+            shares[place] = one * 0
+        elif node.code != MAX:
+            a = one * node.a if node.code == FIXED else mix[node.parameter]
+            shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
+    return shares[0]
+
+
+def check_tree(name: str, tree: Any) -> None:
+    """Raise unless ``tree`` has neither mask nor filter."""
+    if not isinstance(tree, Tree):
+        raise TypeError(f"{name}: tree must be a tree such as Mix(Max(), Avg()), got {tree!r}")
+    if decode(tree.program).weights:
+        raise ValueError(f"{name}: adaptive windows have no masks: tree must be of Max, Avg and Mix, got {tree!r}")
+
+
+def sizes(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
+    """``output_size`` as one number per axis; None keeps the input's."""
+    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
+    for n in given:
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
+            raise TypeError(f"{name}: output_size must be one or {dims} ints (or None), got {output_size!r}")
+    if len(given) != dims or any(n is not None and n < 1 for n in given):
+        raise ValueError(f"{name}: output_size must be one or {dims} positive ints (or None), got {output_size!r}")
+    return given
+
+
+def size_of(name: str, x: Any, output_size: Any, dims: int) -> tuple[int, ...]:
+    """The output size for input ``x``."""
+    check_tensor(name, x, dims)
+    return tuple(x.shape[axis - dims] if n is None else n for axis, n in enumerate(sizes(name, output_size, dims)))
+
+
+class Blend(torch.autograd.Function):
+    """``p left + (1 − p) right`` with the reference's rule at 0 and 1, and its gradients."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        return reference.blend(p, left, right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        p, left, right = ctx.saved_tensors
+        to_p, to_left, to_right = reference.unblend(grads[0], p, left, right)
+        return reference.fold(to_p, p.shape), to_left, to_right

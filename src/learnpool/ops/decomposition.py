@@ -1,0 +1,119 @@
+"""The same function from PyTorch's own operations: a max pooling, a convolution per mask or filter, and the tree.
+
+Slower than the operator, but made of what others understand: exporters (ONNX, ExecuTorch), forward-mode AD and nested
+function transforms. Nothing branches on the input's size, so it may be a symbol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..tree import Plan, decode
+from . import reference
+from .reference import Blend, Responses
+from .window import Window
+
+_MAX_POOL: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)
+_CONVOLUTION: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+
+
+def forward(
+    x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window, blend: Blend = reference.blend
+) -> Tensor:
+    """Pool ``x`` by the tree, as ``reference.forward`` does."""
+    plan = decode(tuple(program))
+    batch = x if x.dim() == window.dims + 2 else x.unsqueeze(0)
+    values, _ = reference.evaluate(plan, respond(batch, weight, plan, window), mix, blend)
+    y = values[0].to(x.dtype)
+    return y if x.dim() == window.dims + 2 else y.squeeze(0)
+
+
+def smooth(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """``p left + (1 − p) right`` and no more: three operations instead of a dozen, and NaN beside infinities."""
+    return p * left + (1 - p) * right
+
+
+def respond(x: Tensor, weight: Tensor, plan: Plan, window: Window) -> Responses:
+    """Maximum, mean and inner products of every region of ``[N, C, *size]``."""
+    kind = reference.accumulator(x.dtype)
+    wide, masks = x.to(kind), weight.to(kind)
+    maximum = mean = None
+    cells = torch.ones((), dtype=kind, device=x.device)
+    if plan.has_max:
+        maximum = _maximum(x, window).to(kind)
+    if plan.has_avg:
+        cells = counts(wide, window)
+        mean = total(wide, window) / cells
+    by_region = any(not isinstance(n, int) or n != 1 for n in weight.shape[2 : 2 + window.dims])
+    if by_region and plan.weights:
+        patches = _patches(wide, window)  # [N, C, *output, *kernel]
+        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(plan.weights)]
+    else:
+        dots = [_slide(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(plan.weights)]
+    return Responses(maximum, None, mean, cells, dots)
+
+
+def total(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
+    """The sum of each region's cells; a cell of the padding is ``padding``."""
+    return _slide(x, torch.ones((1, 1, *window.kernel), dtype=x.dtype, device=x.device), window, padding)
+
+
+def counts(x: Tensor, window: Window) -> Tensor:
+    """What an average divides by, as ``Window.counts``: a number, or a map ``[1, 1, *output]`` where edges differ."""
+    new: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
+    if not window.ceil_mode and (window.count_include_pad or not any(window.padding)):
+        return torch.full((), float(math.prod(window.kernel)), **new)
+    cells = total(torch.ones((1, 1, *x.shape[2:]), **new), window, float(window.count_include_pad))
+    return cells.clamp(min=1) if max(window.dilation) > 1 else cells  # only dilation makes a region without any
+
+
+def _slide(x: Tensor, w: Tensor, window: Window, padding: float = 0.0) -> Tensor:
+    """``w · x`` of every region, w ``[C|1, 1, *kernel]``."""
+    channels = x.shape[1]
+    inside = not padding and not window.ceil_mode  # the convolution can pad by itself
+    padded, pad = (x, window.padding) if inside else (_pad(x, window, padding), 0)
+    w = w.expand(channels, *w.shape[1:])
+    return _CONVOLUTION[window.dims - 1](padded, w, None, window.stride, pad, window.dilation, channels)
+
+
+def _patches(x: Tensor, window: Window) -> Tensor:
+    """The cells of every region, ``[N, C, *output, *kernel]``."""
+    cells = _pad(x, window)
+    numbers = zip(window.output_size(x.shape[2:]), window.kernel, window.stride, window.dilation, strict=True)
+    for axis, (out, k, s, d) in enumerate(numbers, 2):
+        place = torch.arange(out, device=x.device)[:, None] * s + torch.arange(k, device=x.device) * d
+        cells = cells.index_select(axis, place.flatten()).unflatten(axis, (out, k)).movedim(axis + 1, -1)
+    return cells
+
+
+def _maximum(x: Tensor, window: Window) -> Tensor:
+    # Not everyone who reads an exported ceil mode drops the window that begins outside, so the padding says it all.
+    pad: tuple[int, ...] = window.padding
+    if window.ceil_mode:
+        x, pad = _pad(x, window, -math.inf, -math.inf), (0,) * window.dims
+    if window.dims == 1:  # F.max_pool1d would fix a traced size
+        flat = (1, *window.kernel), (1, *window.stride), (0, *pad), (1, *window.dilation)
+        return F.max_pool2d(x.unsqueeze(2), *flat).squeeze(2)
+    return _MAX_POOL[window.dims - 2](x, window.kernel, window.stride, pad, window.dilation)  # type: ignore[no-any-return]
+
+
+def _pad(x: Tensor, window: Window, value: float = 0.0, overhang: float = 0.0) -> Tensor:
+    """``x`` with its padding of ``value``, and in ceil mode ``overhang`` behind it.
+
+    With this much behind, floor mode has ceil mode's windows: those that begin inside the input or its left padding.
+    """
+    padding = [n for p in reversed(window.padding) for n in (p, p)]
+    over = [0] * len(padding)
+    if window.ceil_mode:
+        numbers = zip(window.kernel, window.stride, window.padding, window.dilation, strict=True)
+        over = [n for k, s, p, d in reversed(list(numbers)) for n in (0, min(s, d * (k - 1) + 1 - p) - 1)]
+    if value == overhang:
+        padding, over = [p + n for p, n in zip(padding, over, strict=True)], [0]
+    x = F.pad(x, padding, value=value) if any(padding) else x
+    return F.pad(x, over, value=overhang) if any(over) else x

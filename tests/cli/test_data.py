@@ -1,0 +1,219 @@
+"""``learnpool data``: what it prints, draws and refuses."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+from test_fetch import published, server  # noqa: F401
+from test_folder import TWO, folder
+
+from data_files import small, write_cifar, write_idx, write_svhn  # noqa: F401
+from learnpool.lab.data import load, show
+from learnpool.lab.data.check import check
+from learnpool.lab.data.fetch import md5
+from learnpool.lab.data.sources import SOURCES
+
+
+@pytest.fixture(autouse=True)
+def _an_empty_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LEARNPOOL_DATA_DIR", raising=False)
+
+
+def publish(monkeypatch, name, path):
+    """Make what lies at ``path`` the published content."""
+    source = SOURCES[name]
+    remotes = tuple(replace(remote, md5=md5(path / remote.file)) for remote in source.remotes)
+    monkeypatch.setitem(SOURCES, name, replace(source, remotes=remotes))
+
+
+def test_data_alone_shows_its_commands_with_examples(learnpool):
+    status, text, error = learnpool("data")
+    assert (status, error) == (0, "")
+    for command in ("get", "check", "show"):
+        assert f" {command} " in text
+        assert f"Example: learnpool data {command}" in " ".join(learnpool("data", command, "--help")[1].split())
+
+
+@pytest.mark.usefixtures("published")
+def test_get(learnpool, tmp_path, monkeypatch):
+    status, text, error = learnpool("data", "get", "fashion-mnist", "--data-dir", "here")
+    assert (status, error) == (0, "")
+    assert len(text.splitlines()) == 4
+    assert all((tmp_path / line).is_file() for line in text.splitlines())
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    status, again, error = learnpool("data", "get", "fashion-mnist", "--data-dir", "here")
+    assert (status, again) == (0, text)
+    assert "train-images-idx3-ubyte.gz" in error
+    assert "1.0/1.0" in error
+    assert learnpool("data", "get", "fashion-mnist", "--data-dir", "here", "--quiet") == (0, text, "")
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("lies", "of MD5"), ("missing", "HTTP 404"), ("truncated", "got 500,000 of"), ("hangs-up", "got 0")],
+)
+def test_get_fails_in_one_line(how, said, learnpool, server, tmp_path):  # noqa: F811
+    words = ["data", "get", "fashion-mnist", "--quiet", "--mirror", f"{server.url}/{how}/"]
+    status, text, error = learnpool(*words)
+    assert (status, text, error.count("\n")) == (2, "", 1)
+    assert error.startswith("learnpool: ")
+    assert said in error
+    assert list((tmp_path / "data/fashion-mnist").iterdir()) == []
+
+
+@pytest.mark.usefixtures("small")
+def test_check_what_is_there(learnpool, tmp_path, monkeypatch):
+    write_idx(tmp_path / "data/mnist")
+    write_svhn(tmp_path / "data")
+    publish(monkeypatch, "mnist", tmp_path / "data/mnist")
+    publish(monkeypatch, "svhn", tmp_path / "data")
+    write_cifar(tmp_path / "data/cifar-100-binary", "cifar100", binary=True)
+    status, text, error = learnpool("data", "check")
+    assert (status, error) == (0, "")
+    lines = text.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["mnist: right", "cifar100: right", "svhn: right"]
+    assert "  train: 40 images, 4 of each of 10 classes" in lines
+    assert "  extra: 30 images, 3 of each of 10 classes" in lines
+    assert text.count("checksum right") == 7
+    assert text.count("no published checksum") == 2
+    size = (tmp_path / "data/mnist/train-labels-idx1-ubyte.gz").stat().st_size
+    assert f"  data/mnist/train-labels-idx1-ubyte.gz  {size:,} bytes, checksum right" in lines
+
+
+@pytest.mark.usefixtures("small")
+def test_check_finds_other_content(learnpool, tmp_path, monkeypatch):
+    write_idx(tmp_path / "mnist")
+    publish(monkeypatch, "mnist", tmp_path / "mnist")
+    path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
+    wanted = md5(path)
+    path.write_bytes(path.read_bytes() + b"\0")  # gzip does not mind
+    status, text, error = learnpool("data", "check", "mnist", "--data-dir", ".")
+    assert (status, error) == (2, "")
+    assert text.startswith("mnist: wrong\n")
+    assert f"mnist/t10k-labels-idx1-ubyte.gz: wanted MD5 {wanted}, got {md5(path)}\n" in text
+    path.write_bytes(path.read_bytes()[:-9])
+    status, text, _ = learnpool("data", "check", "--data-dir", ".", "--json")
+    (report,) = json.loads(text)
+    assert status == 2
+    assert report["name"] == "mnist"
+    assert [state for _, _, state in report["files"]] == ["checksum right"] * 3 + ["checksum wrong"]
+    assert "wanted a whole gzip file" in report["wrong"][1]
+
+
+def test_check_what_is_not_there(learnpool):
+    assert learnpool("data", "check") == (0, "no data set found in data\n", "")
+    status, text, _ = learnpool("data", "check", "svhn", "digits", "nothing")
+    assert status == 2
+    assert "svhn: wrong\n  svhn: none of its files found in data; `learnpool data get svhn` fetches it\n" in text
+    assert "digits: right\n  train: 1,257 images, 122 to 128 of each of 10 classes\n" in text
+    assert "nothing: wrong\n  unknown data 'nothing'; known: " in text
+
+
+def test_check_a_folder_decodes_every_image(learnpool, tmp_path):
+    folder(tmp_path / "photos", TWO)
+    status, text, _ = learnpool("data", "check", "photos")
+    train, test = "train: 5 images, 2 to 3 of each of 2 classes", "test: 3 images, 1 to 2 of each of 2 classes"
+    assert (status, text) == (0, f"photos: right\n  {train}\n  {test}\n")
+    (tmp_path / "photos/train/dog/00.png").write_bytes(b"no")
+    (tmp_path / "photos/test/dog/00.png").write_bytes(b"no")
+    report = check("photos", tmp_path)
+    assert [problem.split(":")[0] for problem in report.wrong] == ["photos/train/dog/00.png", "photos/test/dog/00.png"]
+    assert learnpool("data", "check", "photos")[0] == 2
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("name", "per_class"), [("digits", 10), ("mnist", 4), ("cifar100", 1), ("svhn", 4), ("photos", None)]
+)
+def test_show(name, per_class, learnpool, tmp_path):
+    write_idx(tmp_path / "data/mnist")
+    write_cifar(tmp_path / "data", "cifar100")
+    write_svhn(tmp_path / "data")
+    folder(tmp_path / "photos", TWO)
+    assert learnpool("data", "show", name) == (0, f"{name}.png\n", "")
+    with Image.open(tmp_path / f"{name}.png") as picture:
+        assert picture.width > 1400
+        colours = len(picture.convert("L").getcolors())
+    assert colours > 16
+    assert sorted(path.suffix for path in tmp_path.glob(f"{name}.*")) == [".png"]
+    data = load(name, tmp_path / "data")
+    (axes,) = show.draw(data, seed=0).axes
+    assert len(axes.images) == (len(data.classes) * per_class if per_class else len(data.train))
+    said = [text.get_text() for text in axes.texts]
+    assert all(title.replace("_", " ") in said for title in data.classes)
+
+
+def test_show_draws_the_images_of_the_class_it_names():
+    data = load("digits")
+    images, labels = show.sample(data, 10, seed=0)
+    assert labels.tolist() == [label for label in range(10) for _ in range(10)]
+    (axes,) = show.draw(data, seed=0).axes
+    names = {text.get_text(): text.get_position()[1] for text in axes.texts[2:]}
+    for place, drawn in enumerate(axes.images):
+        assert (drawn.get_array() == images[place, 0].numpy()).all()
+        _, _, bottom, top = drawn.get_extent()
+        assert top < names[str(place // 10)] < bottom  # beside the name of its class
+    assert (show.sample(data, 10, seed=1)[0] != images).any()
+
+
+def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
+    folder(tmp_path / "photos", {"$x^$ & <b>": 3, "Ankylosaurus_magniventris": 3})
+    (axes,) = show.draw(load(str(tmp_path / "photos")), seed=0).axes
+    said = [text.get_text() for text in axes.texts]
+    assert said[2:] == ["$x^$ & <b>", "Ankylosaurus magn…"] or said[2:] == ["Ankylosaurus magn…", "$x^$ & <b>"]
+    assert learnpool("data", "show", "photos/", "--out", "grid.svg", "--seed", "3") == (0, "grid.svg\n", "")
+    text = (tmp_path / "grid.svg").read_text()
+    assert text.startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("get", "name"),
+        ("get imagenet", "unknown data 'imagenet'"),
+        ("get digits", "nothing to fetch"),
+        ("get mnist --mirror here", "--mirror: wanted an address"),
+        ("get mnist --data-dir file", "Not a directory: file/mnist"),
+        ("show", "name"),
+        ("show mnist", "mnist: none of its files found in data; `learnpool data get mnist` fetches it"),
+        ("show cifar11", "unknown data 'cifar11' (did you mean 'cifar10'?)"),
+        ("show digits --out grid.pdf", "--out: wanted a .png or .svg file, got 'grid.pdf'"),
+        ("show digits --out nowhere/grid.png", "No such file or directory: nowhere/grid.png"),
+        ("show digits --seed -1", "'--seed'"),
+        ("show one", "one: wanted a folder for each of at least two classes, got 1: cat"),
+        ("show lacking", "lacking: class dog has no images for test"),
+        ("show broken", "broken/train/cat/00.png: wanted an image, got a file that does not decode"),
+        ("shew", "'shew'"),
+    ],
+)
+def test_a_mistake_is_one_line(words, part, learnpool, tmp_path):
+    (tmp_path / "file").touch()
+    folder(tmp_path / "one", {"cat": 3})
+    folder(tmp_path / "lacking", {place: count for place, count in TWO.items() if place != "test/dog"})
+    folder(tmp_path / "broken", TWO)
+    (tmp_path / "broken/train/cat/00.png").write_bytes(b"GIF89a?")
+    code, text, error = learnpool("data", *words.split())
+    assert (code, text) == (2, "")
+    assert error.startswith("learnpool: ")
+    assert part.lower() in error.lower()
+    assert error.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_an_unreadable_file_is_one_line(learnpool, tmp_path):
+    write_idx(tmp_path / "data")
+    (tmp_path / "data/train-labels-idx1-ubyte.gz").chmod(0)
+    status, _, error = learnpool("data", "show", "mnist")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "Permission denied" in error
+
+
+def test_a_full_disk_leaves_no_picture(learnpool, tmp_path):
+    (tmp_path / "grid.png.part").symlink_to("/dev/full")
+    status, _, error = learnpool("data", "show", "digits", "--out", "grid.png")
+    assert (status, error) == (2, "learnpool: Invalid value: No space left on device: grid.png\n")
+    assert list(tmp_path.iterdir()) == []

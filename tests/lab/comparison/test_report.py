@@ -1,0 +1,251 @@
+"""The report: complete, self-contained, safe with hostile names, and right in a real browser, light and dark."""
+
+import html
+import json
+import re
+import shutil
+
+import pytest
+
+from browser import render
+from learnpool.lab.comparison import charts, report
+from learnpool.lab.comparison import comparison as gathered
+from learnpool.lab.comparison.published import ERRORS, paper
+from learnpool.lab.comparison.summary import answer
+from learnpool.lab.runs.run import Run, RunError
+
+SECTIONS = ("answer", "results", "curves", "learned", "cost", "reproduce", "environment")
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"&'{{ 7 * 7 }}$x$"
+
+
+@pytest.fixture(scope="module")
+def written(comparison, tmp_path_factory):
+    out, runs = comparison
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    compared = report.write([out / run.id for run in runs], path)
+    return path, compared
+
+
+def visible(text):
+    """What a page says, without its marks."""
+    text = re.sub(r"<(style|svg).*?</\1>", " ", text, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def test_the_answer_comes_first_and_is_that_of_the_numbers(written):
+    path, compared = written
+    text = visible(path.read_text())
+    places = [text.index(said) for said in answer(compared.lines)]
+    assert places == sorted(places)
+    assert places[0] < text.index("Results") < text.index("Learning curves") < text.index("What the pools learned")
+
+
+def test_every_number_of_the_table(written):
+    path, compared = written
+    text = visible(path.read_text())
+    for line in compared.lines[1:]:
+        a = line.against
+        row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {a.gain:.2f} {a.low:.2f} … {a.high:.2f}"
+        assert row.replace("-", "−") in text
+        assert f"{line.pool} {line.pool_parameters:,} {line.parameters:+,} {line.seconds:.2f}" in text
+    assert "max 0 – " in text
+
+
+def test_nothing_is_fetched_and_nothing_runs(written):
+    text = written[0].read_text()
+    assert "<script" not in text
+    linked = re.findall(r'(?:href|src)="([^"#][^"]*)"', text)
+    assert linked
+    assert all(link.startswith("data:") for link in linked)
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_pictures_take_the_colours_of_the_page(written):
+    text = written[0].read_text()
+    svgs = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    masks = [svg for svg in svgs if re.search(r'aria-label="(gate|filter|mix)\d of ', svg)]
+    assert len(svgs) == 4 + 2 + 2 + 3  # charts; two proportions of mixed; two masks of gated; three of the tree
+    assert len(masks) == 7
+    for svg in svgs:
+        used = set(re.findall(r"#[0-9a-f]{6}", re.sub(r'href="[^"]*"', "", svg)))
+        assert used <= {charts.ON_CELLS, "#ffffff"}, used
+        assert "var(--" in svg
+    for name in charts.PAGE.values():
+        assert text.count(f"{name}:") == 2  # a value on light and one on dark
+
+
+def test_masks_are_those_of_the_checkpoint(comparison, written):
+    import learnpool
+
+    out, runs = comparison
+    gated = next(run for run in runs if run.pool == "gated")
+    mask = learnpool.explain(learnpool.load(out / gated.id))["pool1"].gates[0].weight.flatten().tolist()
+    drawn = re.search(r'<svg role="img" aria-label="gate0 of pool1".*?</svg>', written[0].read_text(), re.DOTALL)[0]
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert texts[:9] == [f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−") for value in mask]
+
+
+def test_it_reads_directories_only_and_names_each_start(comparison, written, tmp_path):
+    out, runs = comparison
+    for run in runs:
+        shutil.copytree(out / run.id, tmp_path / run.id)
+    again = report.page(gathered.read([tmp_path / run.id for run in runs]))
+    assert again == written[0].read_text()
+    assert f"{len(runs) + 1} times, " in visible(again)  # one was interrupted
+
+
+def test_the_papers_value_stands_beside_ours(written, comparison, monkeypatch, tmp_path):
+    assert "paper, %" not in visible(written[0].read_text())
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run | {"data": "cifar10", "pad": 4})
+    monkeypatch.setattr(report, "learned", lambda c: [])  # the weights are those of digits
+    text = visible(report.page(gathered.read(paths)))
+    assert "paper, %" in text
+    assert "None of these pools has anything to learn." in text
+    assert re.search(r"mixed \d+\.\d+ ± \d+\.\d+ 6\.62 ± 0\.21 ", text)
+    assert re.search(r"tree2:channel\+max \d+\.\d+ ± \d+\.\d+ – ", text)
+    assert "learnpool data get cifar10" in text
+
+
+def test_the_papers_values():
+    assert paper("cifar10", "gated") == (7.90, 0.07)
+    assert paper("cifar10", "gated", augmented=True) == (6.36, 0.28)
+    assert paper("svhn", "tree3+gated") == (1.69, None)
+    assert paper("mnist", "max", augmented=True) == (0.39, None)
+    assert paper("cifar10", "tree3") is paper("digits", "max") is paper("cifar10", "max", net="my:net") is None
+    # Down the columns of its Tables 1 and 2, its text for SVHN and for convolutions of stride 2.
+    assert {name: " ".join(f"{error:.2f}" for error, _ in column.values()) for name, column in ERRORS.items()} == {
+        "mnist": "0.39 0.38 0.34 0.33 0.30 0.29 0.35 0.37 0.31",
+        "cifar10": "9.10 8.50 8.11 8.09 8.05 7.90 8.25 8.22 7.62 8.77",
+        "cifar10+": "7.32 7.30 6.78 6.62 6.58 6.36 6.88 6.67 6.05",
+        "cifar100": "34.21 33.48 33.53 33.51 33.35 33.22 33.53 33.13 32.37",
+        "svhn": "1.91 1.84 1.76 1.64 1.74 1.80 1.70 1.69",
+    }
+    assert [paper("cifar10", "max", extra_convs=k) for k in range(3)] == [(9.10, None), (9.08, None), (9.17, None)]
+    deeper = {"extra_convs": 1}
+    assert paper("cifar10", "gated", **deeper) is paper("cifar10", "max", augmented=True, **deeper) is None
+    assert paper("mnist", "max", **deeper) is None
+    assert report.printed(Run(data="cifar10", extra_convs=2), "max") == "9.17"
+    for name, column in ERRORS.items():  # as the paper says of every set: each of its pools beats max
+        assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max"), name
+
+
+def pretend(out, runs, where, change, classes=None, cpu=None):
+    """The directories of other runs with the same results."""
+    paths = []
+    for run in runs:
+        path = where / f"copy-{run.pool}-{run.seed}"
+        shutil.copytree(out / run.id, path)
+        (path / "run.json").write_text(json.dumps(change(json.loads((path / "run.json").read_text()))))
+        for name, field, value in (("last.json", "classes", classes), ("env.json", "cpu", cpu)):
+            if value is not None:
+                record = json.loads((path / name).read_text())
+                target = record if field == "classes" else record["starts"][0]["hardware"]
+                target[field] = value
+                (path / name).write_text(json.dumps(record))
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture
+def hostile(comparison, tmp_path):
+    out, runs = comparison
+    names = [f"{HOSTILE}{k}" for k in range(10)]
+    paths = pretend(out, runs, tmp_path, lambda run: run | {"data": HOSTILE}, classes=names, cpu=HOSTILE)
+    report.write(paths, tmp_path / "report.html")
+    return tmp_path / "report.html"
+
+
+def test_every_string_is_escaped(hostile):
+    text = hostile.read_text()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "onerror=alert(2)>" not in text
+    assert HOSTILE in visible(text)
+    assert visible(text).count("{{ 7 * 7 }}") >= 12  # title, heading, command, data, processor, and ten classes
+    assert 'aria-label="a &lt;b&gt; &quot;c&quot;' in charts.svg(charts.Figure(), 'a <b> "c"')
+
+
+def test_what_is_no_comparison(comparison, tmp_path):
+    out, runs = comparison
+    with pytest.raises(RunError, match="is not the directory of a run that is done"):
+        report.write([out / run.id for run in runs] + [tmp_path], tmp_path / "report.html")
+    paths = pretend(out, runs[:1], tmp_path, lambda run: run | {"epochs": 3})
+    with pytest.raises(RunError, match="^compare: the runs differ in more than pool and seed$"):
+        report.write([*paths, *(out / run.id for run in runs)], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def rewritten(path, change):
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def test_runs_on_other_images_are_not_compared(comparison, tmp_path):
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run)
+    rewritten(paths[3] / "last.json", lambda state: state | {"data": "other"})
+    with pytest.raises(RunError, match=r"^compare: .*copy-half-1 was trained on other images than .*copy-max-0; give"):
+        gathered.read(paths)
+
+
+def test_runs_of_several_versions_are_told(comparison, tmp_path):
+    """An update between two runs may be what is seen; it is no reason to throw them away."""
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run)
+    before = gathered.read(paths).answer
+    assert before == answer(gathered.read(paths).lines)
+
+    def older(record):
+        record["starts"][0]["versions"]["learnpool"] = "0.0.9"
+        return record
+
+    rewritten(paths[3] / "env.json", older)
+    *same, last = gathered.read(paths).answer
+    assert tuple(same) == before
+    assert last.startswith("Not all else was equal: these runs are of learnpool 0.0.9 with torch ")
+    assert last in visible(report.page(gathered.read(paths)))
+
+
+MEASURED = """<script>
+document.body.dataset.wide = document.documentElement.scrollWidth;
+document.body.dataset.page = getComputedStyle(document.body).backgroundColor;
+document.body.dataset.ink = getComputedStyle(document.querySelector("svg text")).fill;
+const drawn = [...document.querySelectorAll("section, svg")];
+document.body.dataset.flat = drawn.filter(e => !e.getBoundingClientRect().height).length;
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+def test_in_a_real_browser(width, dark, written, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(written[0].read_text().replace("</body>", MEASURED + "</body>"))
+    dom, console = render(page, tmp_path / "profile", width=width, dark=dark)
+    assert console == []
+    for section in SECTIONS:
+        assert f'<section id="{section}"' in dom
+    seen = dict(re.findall(r'data-(\w+)="([^"]*)"', dom))
+    assert int(seen["wide"]) <= max(width, 500)  # nothing sticks out; some browsers are never narrower than 500
+    assert seen["flat"] == "0"
+    assert seen["page"] == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
+    assert seen["ink"] in (
+        ("rgb(240, 246, 252)", "rgb(145, 152, 161)") if dark else ("rgb(31, 35, 40)", "rgb(89, 99, 110)")
+    )
+
+
+@pytest.mark.slow
+def test_hostile_names_do_nothing_in_a_real_browser(hostile, tmp_path):
+    dom, console = render(hostile, tmp_path / "profile")
+    assert console == []
+    assert "<img" not in dom
+    assert "<script" not in dom
+    assert HOSTILE in visible(dom)
+
+
+@pytest.mark.slow
+def test_the_browser_would_have_complained(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<body><script>nowhere()</script><img src=http://nowhere.invalid/x.png>")
+    _, console = render(page, tmp_path / "profile")
+    assert any("nowhere is not defined" in line for line in console)

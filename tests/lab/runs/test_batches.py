@@ -1,0 +1,140 @@
+"""Batches: fixed by seed and epoch, kept from test, from tensors and from a folder."""
+
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from learnpool import cli
+from learnpool.lab.data import DataError
+from learnpool.lab.runs.batches import batches, seeded
+from learnpool.lab.runs.distributed import Ranks
+from learnpool.lab.runs.run import Run
+from learnpool.lab.runs.train import train
+from runs import Stop, same, stop_at
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+
+
+def epoch(run, number):
+    return list(batches(run, None, ALONE).epoch(number, ALONE))
+
+
+def test_seed_and_epoch_decide_the_batches():
+    run = Run(pad=1, mirror=True, batch=100)
+    first, again, later = epoch(run, 0), epoch(run, 0), epoch(run, 1)
+    assert len(first) == 11  # of 1,132 images
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(first, again, strict=True))
+    assert not torch.equal(first[0][1], later[0][1])
+    assert not torch.equal(first[0][1], epoch(Run(pad=1, mirror=True, batch=100, seed=1), 0)[0][1])
+    assert len({seeded(run, use, e) for use in ("batches", "noise", "weights") for e in range(50)}) == 150
+
+
+def test_an_epoch_shows_every_image_at_most_once():
+    shown = batches(Run(batch=100), None, ALONE)
+    seen = torch.cat([x for x, _ in shown.epoch(0, ALONE)]).flatten(1)
+    assert len(seen.unique(dim=0)) == len(shown.train.images[:1100].flatten(1).unique(dim=0)) == 1100
+
+
+def test_augmentation_is_for_training_only():
+    plain, augmented = (batches(Run(pad=pad, mirror=pad > 0), None, ALONE) for pad in (0, 1))
+    for held in ("validation", "test"):
+        for (x, _), (u, _) in zip(
+            plain.held(getattr(plain, held), ALONE), augmented.held(getattr(augmented, held), ALONE), strict=True
+        ):
+            assert torch.equal(x, u)
+    (x, y), (u, v) = next(plain.epoch(0, ALONE)), next(augmented.epoch(0, ALONE))
+    assert torch.equal(y, v)
+    assert not torch.equal(x, u)
+
+
+def test_layout():
+    shown = batches(Run(channels_last=True, data="digits"), None, ALONE)
+    assert shown.layout is torch.channels_last
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(0)
+    for split, count in (("train", 12), ("test", 4)):
+        for label, name in enumerate(("cats", "dogs")):
+            (tmp_path / split / name).mkdir(parents=True)
+            for k in range(count):
+                pixels = (torch.rand(20, 24, 3) * 100 + 100 * label).to(torch.uint8).numpy()
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{k}.png")
+    return tmp_path
+
+
+SMALL = {"image_size": 16, "batch": 4, "epochs": 2, "width": 0.05, "init": "kaiming", "pool": "gated", "validation": 4}
+
+
+def test_a_folder_streams(folder, tmp_path):
+    run = Run(data=str(folder), mirror=True, channels_last=True, **SMALL)
+    shown = batches(run, None, ALONE)
+    assert (shown.image, shown.classes, shown.steps) == ((3, 16, 16), ("cats", "dogs"), 5)
+    once, twice = (list(shown.epoch(0, ALONE)) for _ in range(2))
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(once, twice, strict=True))
+    assert once[0][0].is_contiguous(memory_format=torch.channels_last)
+    parts = [list(shown.epoch(0, Ranks(rank, 2, torch.device("cpu")))) for rank in (0, 1)]
+    assert torch.equal(torch.cat([parts[0][2][0], parts[1][2][0]]), once[2][0])
+    result = train(run, tmp_path / "runs", workers=1)
+    assert result.images == {"train": 20, "validation": 4, "test": 8}
+    with pytest.raises(Stop):
+        train(run, tmp_path / "others", workers=1, watch=stop_at(8))  # of 10
+    train(run, tmp_path / "others")  # neither the stop nor the number of workers makes a difference
+    same(tmp_path / "runs" / run.id, tmp_path / "others" / run.id)
+
+
+def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, tmp_path):
+    broken = folder / "train" / "cats" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
+    with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
+        train(run, tmp_path / "runs")
+    run = run.model_copy(update={"skip_broken": True})
+    for workers in (0, 1):
+        shown = batches(run, None, ALONE, workers)
+        assert shown.skipped == (str(broken),)
+        assert [len(labels) for _, labels in shown.epoch(0, ALONE)] == [4] * shown.steps
+    result = train(run, tmp_path / "runs")
+    assert result.images == {"train": 19, "validation": 4, "test": 8}
+    assert result.skipped == [str(broken)]
+    assert train(run, tmp_path / "runs") == result
+
+
+def test_a_class_of_broken_images_cannot_be_skipped(folder):
+    for image in (folder / "test" / "dogs").iterdir():
+        image.write_bytes(b"")
+    with pytest.raises(DataError, match=r": class dogs has no image for test that decodes$"):
+        batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
+
+
+@pytest.mark.parametrize(("data", "said"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
+def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, folder, monkeypatch, capsys):
+    """Under torchrun the first process speaks for all, but this one process knows alone."""
+    (folder / "train" / "cats" / "3.png").write_bytes(b"no image")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    where = str(folder) if data == "folder" else data
+    options = [f"--set={name}={value}" for name, value in SMALL.items() if name != "pool"]
+    monkeypatch.setattr(sys, "argv", ["learnpool", "train", "--data", where, *options, "--out", str(folder / "runs")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said in error
+    assert error.count("\n") == bool(said)
+
+
+def test_a_folder_that_changed_is_refused(folder, tmp_path):
+    run = Run(data=str(folder), **SMALL)
+    before = batches(run, None, ALONE).digest
+    assert batches(run.model_copy(update={"seed": 1, "train_size": 12}), None, ALONE).digest == before
+    found = {before}
+    for name in ("train/cats/3.png", "test/dogs/2.png"):
+        Image.new("RGB", (24, 20)).save(folder / name)
+        found.add(batches(run, None, ALONE).digest)
+    (folder / "test/dogs/2.png").rename(folder / "test/dogs/20.png")
+    found.add(batches(run, None, ALONE).digest)
+    assert len(found) == 4

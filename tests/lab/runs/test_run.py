@@ -1,0 +1,121 @@
+"""The description of a run: frozen, checked, equal where it means the same; and the presets."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from learnpool.lab.runs.presets import PRESETS, preset
+from learnpool.lab.runs.run import Run, RunError, described, read
+
+
+def test_a_run_is_frozen():
+    run = Run(pool="gated")
+    with pytest.raises(ValidationError):
+        run.pool = "max"
+
+
+def test_equal_runs_share_an_id():
+    assert (
+        Run(pool="tree2 + gated", rate=(1,), data="./folder/").id
+        == Run(pool="tree2+gated", rate=(1.0,), data="folder").id
+    )
+    ids = {Run().id, Run(seed=1).id, Run(pool="avg").id, Run(dropout=0.4).id, Run(rate=(0.2,)).id}
+    assert len(ids) == 5
+
+
+OTHERS = {
+    "data": "mnist", "pool": "gated", "seed": 1, "net": "package.module:function", "width": 2, "extra_convs": 1,
+    "dropout": 0.1, "head_steps": 5, "init": "kaiming", "start": "neutral", "prepare": "gcn", "pad": 1, "mirror": True,
+    "image_size": 64, "skip_broken": True, "train_size": 10, "validation": 10, "loss": "hinge", "epochs": 2, "batch": 8,
+    "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
+    "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
+    "compile": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", Run.model_fields)
+def test_every_field_is_in_the_id(name):
+    """One that were not could change a result inside a directory that is another's."""
+    assert Run(**{name: OTHERS[name]}).id != Run().id
+
+
+def test_the_id_is_a_file_name_to_read():
+    run = Run(data="/photos/of cats", pool="Gate(Filter,Mix(Max,Avg,a=0.3)):channel+gated")
+    assert run.id.startswith("of_cats-Gate_Filter_Mix_Max_Avg_a_0.3_channel+gated-0-")
+    assert "/" not in run.id
+    assert len(Run(pool="Gate(" * 50 + "Max" + ",Avg)" * 50).id) < 80
+
+
+def test_a_run_survives_its_file():
+    run = preset("paper", "cifar10", pool="tree3+gated", train_size=1000)
+    assert read(run.model_dump_json()) == run
+    assert read(json.dumps(run.model_dump(mode="json"))).id == run.id
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"width": 0}, r"^run: width: input should be greater than 0, got 0$"),
+        ({"width": float("nan")}, r"^run: width: .*, got nan$"),
+        ({"epochs": 2.5}, r"^run: epochs: input should be a valid integer, got 2.5$"),
+        ({"epochs": True}, r"^run: epochs: input should be a valid integer, got True$"),
+        ({"loss": "mse"}, r"^run: loss: input should be 'hinge' or 'softmax', got 'mse'$"),
+        ({"pool": "gatet"}, r"unknown pool 'gatet' \(did you mean 'gated'\?\)"),
+        ({"dropuot": 0.1}, r"^run: unknown field 'dropuot'; known: data, pool, seed"),
+        ({"rate": (0.1, 0.2)}, r"^run: rate: onecycle has one peak, got 2 rates$"),
+        ({"rate": ()}, r"^run: rate: "),
+        ({"seed": -1}, r"^run: seed: "),
+        ({"net": "module"}, r"^run: net: wanted dsn or package.module:function, got 'module'$"),
+        ({"net": "a.b:c", "head_steps": 5}, r"^run: net: a.b:c has neither DSN's factors nor its heads$"),
+        ({"nesterov": True, "momentum": 0}, r"^run: nesterov: wanted a momentum above 0$"),
+    ],
+)
+def test_mistakes_are_one_line(values, message):
+    with pytest.raises(RunError, match=message) as caught:
+        described(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_run():
+    with pytest.raises(RunError, match="^run: "):
+        read('{"pool": 3}')
+    with pytest.raises(RunError, match="^run: "):
+        read("not json")
+
+
+def test_the_paper_is_the_papers():
+    run = preset("paper", "cifar10", pool="gated")
+    assert (run.rate, run.schedule, run.patience, run.epochs) == ((0.025, 0.0125, 0.0001), "plateau", 10, 400)
+    assert (run.momentum, run.decay, run.batch, run.dropout, run.width) == (0.9, 5e-4, 100, 0.5, 1)
+    assert (run.head_steps, run.factors, run.init, run.start, run.pool_decay) == (50_000, "dsn", "dsn", "paper", True)
+    assert (run.loss, run.prepare, run.pad, run.mirror) == ("hinge", "gcn-zca", 0, False)
+    others = {data: preset("paper", data) for data in ("mnist", "cifar100", "svhn")}
+    assert {run.loss for run in others.values()} == {"softmax"}
+    assert [run.prepare for run in others.values()] == ["mean", "gcn-zca", "gcn-lcn"]
+
+
+def test_modern_is_the_same_for_all_pools():
+    for pool in ("max", "gated", "tree3+gated"):
+        run = preset("modern", "cifar10", pool=pool)
+        assert (run.init, run.start, run.schedule, run.pool_decay) == ("kaiming", "neutral", "onecycle", False)
+        assert run == preset("modern", "cifar10").model_copy(update={"pool": pool})
+    assert not preset("modern", "mnist").mirror
+
+
+def test_cpu_is_small():
+    assert 0.125 <= preset("cpu", "cifar10").width <= 0.25
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_takes_changes(name):
+    run = preset(name, "digits", pool="mixed", seed=3, epochs=2)
+    assert (run.data, run.pool, run.seed, run.epochs) == ("digits", "mixed", 3, 2)
+    assert preset(name, "digits", net="package.module:function").net == "package.module:function"
+
+
+def test_presets_refuse():
+    with pytest.raises(RunError, match="^preset: wanted one of paper, modern, cpu, got 'fast'$"):
+        preset("fast", "digits")
+    with pytest.raises(RunError, match="^rate: the rates of paper are for its own schedule; give rate with schedule$"):
+        preset("paper", "digits", schedule="onecycle")

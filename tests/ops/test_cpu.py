@@ -1,0 +1,316 @@
+"""The compiled kernel against the reference: value and gradients, for every tree, window, sharing, layout, dtype."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from cases import GATED, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, drawn, numbers, parameters
+from learnpool.ops import cpu, reference
+from learnpool.tree import complete
+
+FAST = [W(3, 2, 1), W(3, 2, ceil_mode=True), W(2, 2), W(3, 1, 1)]
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+@pytest.fixture(autouse=True)
+def kernel():
+    """Without the compiled library these tests would compare the reference with itself."""
+    if cpu.CPU.live:
+        return
+    if os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1":
+        pytest.fail(f"the CPU kernel is required here: {cpu.CPU.detail}")
+    pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
+
+
+def compare(x, weight, mix, tree, window, rtol=None, atol=None):
+    """The operator and its backward against the reference."""
+    tolerance = {"equal_nan": True} | ({} if rtol is None else {"rtol": rtol, "atol": atol})
+    y = call(x, weight, mix, tree, window)
+    expected = reference.forward(x, weight, mix, tree.program, window)
+    assert_close(y, expected, **tolerance)
+    grad = torch.randn(y.shape).to(y.dtype).to(memory_format=torch.preserve_format)
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, tree.program, *numbers(window), [True, True, True])
+    theirs = reference.backward(grad, x, weight, mix, tree.program, window)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        assert_close(mine, wanted, **tolerance)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("window", [*WINDOWS, W(3, 1, 1)], ids=str)
+def test_kernel_agrees_with_the_reference(tree, window, share, layout):
+    window = window.of()
+    for size, channels in (((9, 8), 3), ((7, 37), 19)):  # not multiples of any vector
+        x = distinct(2, channels, *size).to(memory_format=LAYOUTS[layout])
+        compare(x, *parameters(tree, window, share, channels, size), tree, window)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("own", [True, False], ids=["own", "float32"])
+@pytest.mark.parametrize("tree", [MIXED, GATED, complete(1), complete(2), complete(3), ODD], ids=str)
+def test_every_dtype(tree, dtype, own, layout):
+    """Parameter gradients are sums of thousands of float32 products that cancel, in another order than theirs."""
+    for window, share in itertools.product(FAST, ("layer", "region_channel")):
+        shape = window.of()
+        x = distinct(2, 21, 13, 39).to(dtype).to(memory_format=LAYOUTS[layout])
+        weight, mix = parameters(tree, shape, share, 21, (13, 39), dtype if own else torch.float32)
+        half = {torch.bfloat16: 1.6e-2, torch.float16: 2e-3}.get(dtype, 1e-4)
+        compare(x, weight, mix, tree, shape, rtol=half, atol=5 * half if own else half)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("tree", [MIXED, GATED, ODD], ids=str)
+def test_one_and_three_dimensions(tree, share):
+    for dims, window, size in (
+        (1, W(3, 2, 1, 2, True), (41,)),
+        (1, W(5, 3), (64,)),
+        (3, W((2, 3, 1), (1, 2, 3), (1, 0, 0), (2, 1, 1), True, True), (4, 5, 40)),
+        (3, W(3, 2, 1), (5, 6, 7)),
+    ):
+        shape = window.of(dims)
+        x = distinct(2, 3, *size)
+        params = parameters(tree, shape, share, 3, size)
+        compare(x, *params, tree, shape)
+        compare(x[0], *params, tree, shape)
+        if dims == 3:
+            compare(x.to(memory_format=torch.channels_last_3d), *params, tree, shape)
+
+
+@settings(max_examples=400, deadline=None, database=None)
+@given(st.data())
+def test_any_window(data):
+    window, n = drawn(data, kernel=5, stride=4, dilation=3, size=40)
+    tree, share = data.draw(st.sampled_from(TREES)), data.draw(st.sampled_from(SHARES))
+    x = distinct(2, 5, *n).to(memory_format=data.draw(st.sampled_from(list(LAYOUTS.values()))))
+    compare(x, *parameters(tree, window, share, 5, n), tree, window)
+
+
+def test_a_mix_per_region_beside_masks_per_channel():
+    """Each parameter has its own sharing: any axis of either may be 1."""
+    window = W(3, 2, 1).of()
+    x = distinct(2, 5, 9, 11)
+    weight, _ = parameters(ODD, window, "channel", 5, (9, 11))
+    for extent in ((1, 5, 6), (5, 1, 1), (1, 5, 1), (5, 1, 6), (1, 1, 1)):
+        mix = torch.rand((1, *extent), dtype=torch.float64) * 0.8 + 0.1
+        for layout in LAYOUTS.values():
+            compare(x.to(memory_format=layout), weight, mix, ODD, window)
+            compare(x.to(memory_format=layout), weight[:, :1], mix, ODD, window)
+
+
+@pytest.mark.parametrize("window", [*FAST, W(5, 3, 2, 2), W(3, 1, 1, 9), W(9, 1, 4)], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+def test_planes_of_many_bands(tree, window):
+    """A large plane goes through in bands: what one leaves unfinished the next completes, whatever was there before."""
+    shape, size = window.of(), (67, 90)
+    for share, dtype in (("layer", torch.float64), ("region", torch.float64), ("layer", torch.float32)):
+        x = distinct(1, 3, *size).to(dtype)
+        weight, mix = parameters(tree, shape, share, 3, size, dtype)
+        compare(x, weight, mix, tree, shape, *((1e-4, 1e-4) if dtype == torch.float32 else ()))
+    weight, mix = parameters(tree, shape, "channel", 3, size)
+    for row in (0, 31, 66):  # a plane of NaN, one with a single NaN, one without
+        x = distinct(1, 3, *size)
+        x[0, 0] = float("nan")
+        x[0, 1, row, 44] = float("nan")
+        compare(x, weight, mix, tree, shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
+    """Vectors also work on places where no output is; what they read there must not show, least of all in sums."""
+    for tree, window, share in itertools.product((MIXED, GATED, complete(2), ODD), FAST, ("layer", "region")):
+        shape = window.of()
+        for at in ((0, 0), (0, 20), (4, 0), (5, 9), (8, 20)):
+            x = distinct(1, 3, 9, 21)
+            x[(0, 1, *at)] = bad
+            x = x.to(memory_format=LAYOUTS[layout])
+            compare(x, *parameters(tree, shape, share, 3, (9, 21)), tree, shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("tree", [MIXED, GATED, ODD], ids=str)
+@pytest.mark.parametrize("bad", [(), (float("nan"),), (float("inf"), -float("inf"))], ids=str)
+def test_ties_and_what_is_not_finite_in_whole_vectors(bad, tree, layout):
+    """The first of equal maxima receives, also where windows of many channels are straight code; NaN always wins."""
+    for window in FAST:
+        shape = window.of()
+        x = torch.randint(-2, 3, (2, 37, 12, 21)).float()
+        for place, value in enumerate(bad):
+            x[0, :, 5, 7 + place] = value
+            x[1, 3, 6, 12 + place] = value
+        x = x.to(memory_format=LAYOUTS[layout])
+        compare(x, *parameters(tree, shape, "layer", 37, (12, 21), torch.float32), tree, shape, 1e-4, 1e-4)
+
+
+def test_large_trees():
+    window = W(2, 2).of()
+    x = distinct(1, 2, 4, 4) * 0.1
+    for tree in (complete(6), complete(8)):
+        compare(x, *parameters(tree, window, "layer", 2, (4, 4)), tree, window)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("share", ["layer", "channel"])
+def test_parameter_gradients_of_a_large_batch_against_float64(share, layout):
+    torch.set_num_threads(2)
+    window = W(3, 2, 1).of()
+    x = torch.randn(64, 128, 32, 32).to(memory_format=LAYOUTS[layout])
+    grad = torch.randn(64, 128, 16, 16)
+    for tree in (GATED, complete(2)):
+        weight, mix = parameters(tree, window, share, 128, (32, 32), torch.float32)
+        mask = [False, True, False]
+        _, ours, _ = torch.ops.learnpool.pool_backward(grad, x, weight, mix, tree.program, *numbers(window), mask)
+        wide = (grad.double(), x.double(), weight.double(), mix.double())
+        _, exact, _ = torch.ops.learnpool.pool_backward(*wide, tree.program, *numbers(window), mask)
+        assert_close(ours.double(), exact, rtol=1e-4, atol=1e-6 * exact.abs().max().item() * 10)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_number_of_threads_gives_the_same_bits(layout):
+    window = W(3, 2, 1).of()
+    x = torch.randn(9, 35, 21, 21).to(memory_format=LAYOUTS[layout])
+    for tree, share in itertools.product((GATED, complete(2), ODD), SHARES):
+        weight, mix = parameters(tree, window, share, 35, (21, 21), torch.float32)
+        grad, results = torch.randn(9, 35, 11, 11), []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            y = call(x, weight, mix, tree, window)
+            backward = (grad, x, weight, mix, tree.program, *numbers(window), [True, True, True])
+            results.append((y, *torch.ops.learnpool.pool_backward(*backward)))
+        for other in results[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.slow
+def test_training_needs_no_more_memory_than_max_pooling():
+    """Largest size of a process that pools forward and backward once."""
+
+    def peak(layer):
+        code = f"""import resource, torch, learnpool
+x = torch.randn(32, 64, 112, 112, requires_grad=True)
+layer = {layer}(3, 2, 1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+layer(x).sum().backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"""
+        return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    allowed = peak("torch.nn.MaxPool2d")
+    for ours in ("learnpool.MixedPool2d", "learnpool.GatedPool2d", "learnpool.TreePool2d"):
+        assert peak(ours) <= allowed
+
+
+def test_source_compiles_for_aarch64():
+    """Compiled only: nothing here can run it."""
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("no aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu)")
+    source = Path(cpu.__file__).parent / "baseline.cpp"
+    subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-Werror", source], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+def test_narrower_instruction_sets(isa):
+    """The same tests again, in a process that holds back from wider instructions."""
+    code = f"from learnpool.ops import cpu; assert cpu.CPU.detail == {isa!r}, cpu.CPU.detail"
+    environment = dict(os.environ, LEARNPOOL_ISA=isa)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if found.returncode and isa == "avx2":
+        pytest.skip(f"this processor has no {isa}: {found.stderr.splitlines()[-1]}")
+    assert found.returncode == 0, found.stderr
+    tests = "test_kernel_agrees or test_every_dtype or test_one_and_three or test_any_window or same_bits"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        __file__,
+        "-q",
+        "-k",
+        tests,
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+def test_thousands_of_random_calls_never_crash_the_process():
+    done = subprocess.run([sys.executable, "-c", FUZZ], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused, served = map(int, done.stdout.split())
+    assert refused > 5_000
+    assert served > 200
+
+
+FUZZ = """
+import random
+import torch
+import learnpool
+from learnpool.tree import complete
+random.seed(0)
+torch.set_num_threads(1)
+programs = [(4, 0, 1), (3, 0, 1), (2,), complete(2).program, complete(3).program, (0,), (1,)]
+refused = served = 0
+def some(choices):
+    return random.choice(choices)
+for _ in range(10_000):
+    dims = some([1, 2, 2, 2, 3])
+    wild = random.random() < 0.8
+    def number(good, bad):
+        return some(bad) if wild and random.random() < 0.15 else some(good)
+    shape = [number([1, 2], [0, 3]), number([1, 3, 17], [0])] + [number([4, 7, 20], [0, 1, 2]) for _ in range(dims)]
+    if random.random() < 0.1:
+        shape = shape[1:]
+    if wild and random.random() < 0.1:
+        shape = shape[random.randrange(len(shape)):]
+    k = [number([1, 2, 3], [0, -1, 9, 2**31, 2**62, -2**63]) for _ in range(dims)]
+    s = [number([1, 2, 3], [0, -1, 2**40, 2**62]) for _ in range(dims)]
+    p = [number([0, min(1, max(0, kk // 2))], [-1, 5, 2**62]) for kk in k]
+    d = [number([1, 2], [0, -1, 2**40, 2**62, 2**63 - 1]) for _ in range(dims)]
+    if wild and random.random() < 0.1:
+        some([k, s, p, d]).append(1)
+    program = some(programs)
+    if wild and random.random() < 0.2:
+        program = tuple(random.randrange(-2, 8) for _ in range(random.randrange(6)))
+    weights, mixes = sum(c in (2, 4) for c in program), sum(c == 3 for c in program)
+    taps = [kk if 0 < kk < 10 else 1 for kk in k]
+    extent = [1] * (dims + 1)
+    if wild and random.random() < 0.3:
+        extent = [some([1, 2, 3]) for _ in extent]
+    weight = torch.randn([weights] + extent + taps)
+    mix = torch.rand([mixes] + extent)
+    if wild and random.random() < 0.1:
+        weight = weight[..., :0] if random.random() < 0.5 else weight.flatten()
+    if wild and random.random() < 0.05:
+        mix = mix.double() if random.random() < 0.5 else mix.flatten()
+    x = torch.randn(shape).to(some([torch.float32, torch.float64, torch.bfloat16, torch.float16]))
+    if x.dim() == 4 and random.random() < 0.3:
+        x = x.to(memory_format=torch.channels_last)
+    if random.random() < 0.2 and x.dim():
+        x = x.transpose(0, -1)
+    rest = (program, k, s, p, d, random.random() < 0.3, random.random() < 0.3)
+    try:
+        y = torch.ops.learnpool.pool(x, weight, mix, *rest)
+        grad = torch.randn(y.shape).to(y.dtype)
+        if wild and random.random() < 0.2:
+            grad = grad[..., :1]
+        torch.ops.learnpool.pool_backward(grad, x, weight, mix, *rest, [random.random() < 0.7 for _ in range(3)])
+        served += 1
+    except (RuntimeError, ValueError, TypeError, OverflowError):
+        refused += 1
+print(refused, served)
+"""

@@ -1,0 +1,239 @@
+"""Convert the networks of torchvision, timm, segmentation-models-pytorch and pytorchcv, and check each one.
+
+``make test-zoo`` runs this in an environment of its own and writes ``docs/results/zoo.md``; without ``--write`` it only
+checks. No weights are downloaded: every network starts from a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import importlib.metadata
+import io
+import json
+import math
+import pickle
+import platform
+import sys
+import time
+import warnings
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from collection import COMPILED, NETWORKS, build, sample
+from torch import Tensor, nn
+
+import learnpool
+from learnpool.conversion.swap import swaps
+from learnpool.ops import cpu
+
+BOTH: dict[str, Any] = {"replace": ("max", "avg")}
+WORD = {True: "train()", False: "eval()"}
+HEAD = """# Third-party networks
+
+Written by `make test-zoo`, not by hand. Every network is built from a seed, without pretrained weights, converted by
+`learnpool.convert`, and has to pass all of this:
+
+- With `convert(net, "mixed", replace=("max", "avg"), start="same")` its outputs, auxiliary heads included, equal the
+  original's to the last bit, in eval() and in train() (same seed, so same dropout), whichever it was converted in.
+- With `convert(net, "gated", replace=("max", "avg"))` forward and backward run, every new parameter has a finite
+  gradient after a training pass, and the network has exactly as many parameters more as its windows have taps.
+- Its state_dict, through a file, gives a second converted network the same outputs; so does a pickle of the whole
+  network (where the original can be pickled).
+- `learnpool.restore` gives back the original's state_dict and outputs.
+- Where a backend is named, `torch.compile(fullgraph=True)` with it agrees with the uncompiled network.
+
+Max and average pools are counted together, as modules and as functional calls; "calls" are those of the replaced that
+are functional. Left are adaptive and global pools, and layers with a forward of their own.
+
+"""
+
+
+def flat(out: Any) -> list[Tensor]:
+    """All tensors of an output, whatever they are wrapped in."""
+    if isinstance(out, Tensor):
+        return [out]
+    parts = out.values() if isinstance(out, dict) else out if isinstance(out, (list, tuple)) else []
+    return [tensor for part in parts for tensor in flat(part)]
+
+
+def run(net: nn.Module, x: Tensor, train: bool) -> list[Tensor]:
+    """Outputs from a seed; the statistics that training changes, and the mode, are put back."""
+    mode, kept = net.training, [buffer.clone() for buffer in net.buffers()]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        out = flat(net.train(train)(x))
+        for buffer, value in zip(net.buffers(), kept, strict=True):
+            buffer.copy_(value)
+    net.train(mode)
+    return out
+
+
+def equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) > 0 and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def need(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(what)
+
+
+def check(name: str) -> dict[str, Any]:
+    """One network; its row of the table. AssertionError says what does not hold."""
+    original, x = build(name), sample(name)
+    expected = {train: run(original, x, train) for train in (True, False)}
+    for train in (True, False):
+        net = copy.deepcopy(original).train(train)
+        report = learnpool.convert(net, "mixed", start="same", example=x, **BOTH)
+        need({row.exact for row in report.replaced} == {"to the last bit"}, "start=same is exact")
+        for mode in (True, False):
+            what = f"the same outputs, converted in {WORD[train]} and run in {WORD[mode]}"
+            need(equal(run(net, x, mode), expected[mode]), what)
+    row = {
+        "parameters": sum(p.numel() for p in original.parameters()),
+        "found": len(report.rows),
+        "replaced": len(report.replaced),
+        "calls": sum(row.was.startswith("F.") for row in report.replaced),
+        "left": len(report.left),
+        "not reachable": len(report.unreachable),
+    }
+    return row | {"gated adds": gated(original, x, expected), "compiled": compiled(name, x)}
+
+
+def gated(original: nn.Module, x: Tensor, expected: dict[bool, list[Tensor]]) -> int:
+    """Convert for good, train a step, save, load, restore; the parameters added."""
+    net = copy.deepcopy(original)
+    report = learnpool.convert(net, "gated", example=x, **BOTH)
+    more = sum(p.numel() for p in net.parameters()) - sum(p.numel() for p in original.parameters())
+    taps = sum(math.prod(swap.new.window.kernel) for swap in swaps(net))
+    need(more == report.parameters == taps, f"{taps} more parameters; they are {more}, reported {report.parameters}")
+    out = run(net, x, False)
+    need(not equal(out, expected[False]), "other outputs than the original's")
+    second = copy.deepcopy(original)
+    learnpool.convert(second, "gated", example=x, **BOTH)
+    for tensor in second.state_dict().values():
+        tensor.zero_()
+    second.load_state_dict(torch.load(saved(net.state_dict())))
+    need(equal(run(second, x, False), out), "the same outputs from a state_dict")
+    step(second.train(), x)
+    loaded = pickled(net, original)
+    need(loaded is None or equal(run(loaded, x, False), out), "the same outputs from a pickle")
+    learnpool.restore(net)
+    need(list(net.state_dict()) == list(original.state_dict()), "the state_dict's keys after restore")
+    need(all(equal(run(net, x, mode), expected[mode]) for mode in (True, False)), "the outputs after restore")
+    return more
+
+
+def step(net: nn.Module, x: Tensor) -> None:
+    """Forward and backward in training, to every new pool."""
+    sum(out.float().square().mean() for out in flat(net(x))).backward()
+    for swap in swaps(net):
+        grad = swap.new.weight.grad
+        reached = grad is not None and bool(grad.isfinite().all())
+        need(reached, f"a finite gradient for {swap.name}")
+
+
+def saved(thing: Any) -> io.BytesIO:
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+def pickled(net: nn.Module, original: nn.Module) -> nn.Module | None:
+    """A network through a pickle; None if its original cannot be pickled either."""
+    refusals = (AttributeError, TypeError, pickle.PicklingError)
+    try:
+        file = saved(net)
+    except refusals:
+        try:
+            saved(original)
+        except refusals:
+            return None
+        raise
+    return torch.load(file, weights_only=False)  # type: ignore[no-any-return]
+
+
+def compiled(name: str, x: Tensor) -> str:
+    backend = COMPILED.get(name)
+    if backend is None:
+        return ""
+    net = build(name).eval()
+    learnpool.convert(net, "gated", example=x, **BOTH)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        # Fused and reordered sums of a whole network, so wider than one operator's tolerance.
+        got, expected = flat(torch.compile(net, fullgraph=True, backend=backend)(x)), flat(net(x))
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+    return backend
+
+
+def facts() -> str:
+    packages = ("torch", "torchvision", "timm", "segmentation-models-pytorch", "pytorchcv")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    kernel = "compiled kernel" if cpu.CPU.live else "reference"
+    date = datetime.now(timezone.utc).date().isoformat()
+    return f"learnpool {learnpool.__version__} ({kernel}), {versions}, Python {platform.python_version()}; {date}"
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    columns = [*next(iter(rows.values()))]
+    lines = ["| network | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    for name, row in rows.items():
+        cells = (f"{value:,}" if isinstance(value, int) else value for value in row.values())
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    totals = {
+        key: sum(row[key] for row in rows.values()) for key in ("found", "replaced", "calls", "left", "not reachable")
+    }
+    told = ", ".join(f"{count:,} {key}" for key, count in totals.items())
+    return "\n".join([*lines, "", f"{len(rows)} networks: {told}."])
+
+
+class Kept:
+    """What passed already: an interrupted run goes on where it was. Rows of other code or versions are dropped."""
+
+    def __init__(self, path: Path) -> None:
+        sources = [*sorted(Path(learnpool.__file__).parent.rglob("*.py")), Path(__file__)]
+        digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+        self.path, self.made_by = path, [facts(), digest]
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        self.rows: dict[str, dict[str, Any]] = kept.get("rows", {}) if kept.get("made_by") == self.made_by else {}
+
+    def write(self) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps({"made_by": self.made_by, "rows": self.rows}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="where the table goes, if every network passes")
+    parser.add_argument("names", nargs="*", help="some networks only (parts of their names)")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # of the libraries
+    chosen = [name for name in NETWORKS if not options.names or any(part in name for part in options.names)]
+    kept = Kept(Path("runs/zoo.json"))
+    failed = []
+    for name in chosen:
+        begun = time.perf_counter()
+        try:
+            kept.rows[name] = row = kept.rows.get(name) or check(name)
+            kept.write()
+            verdict = f"{row['replaced']} of {row['found']} pools replaced"
+        except Exception as error:
+            failed.append(name)
+            verdict = f"FAILED, wanted {error}" if isinstance(error, AssertionError) else f"FAILED: {error!r}"
+        print(f"{name}: {verdict} ({time.perf_counter() - begun:.0f} s)", flush=True)
+    if failed:
+        print(f"{len(failed)} of {len(chosen)} networks failed: {', '.join(failed)}")
+        return 1
+    if options.write is not None:
+        options.write.write_text(f"{HEAD}{facts()}.\n\n{table({name: kept.rows[name] for name in chosen})}\n")
+        print(f"{len(chosen)} networks passed; the table is in {options.write}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

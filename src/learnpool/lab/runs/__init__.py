@@ -1,0 +1,1 @@
+"""One run: its description, presets, training loop, checkpoints and directory."""

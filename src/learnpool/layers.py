@@ -128,8 +128,8 @@ class Pool2d(_Pool):
     From ``kernel_size`` to ``ceil_mode`` the arguments are ``nn.MaxPool2d``'s, in its order. ``share`` says who shares
     the parameters: ``layer``, ``region``, ``channel``, ``region_channel``, or ``net`` (see ``tie``); ``channels`` and
     ``grid`` (the output height and width) may be left to the first input. ``count_include_pad`` is ``nn.AvgPool2d``'s.
-    Masks and filters start N(0, std); ``start="neutral"`` begins with every gate at one half and filters near the
-    average.
+    Masks and filters start N(0, std); ``start`` may also be ``"neutral"``, ``"spread"`` or ``"tournament"``
+    (``learnpool.starts`` says what they are).
 
     >>> Pool2d(Gate(Filter(), Mix(Max(), Avg())), 3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])

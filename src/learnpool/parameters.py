@@ -16,9 +16,8 @@ from . import sharing
 from .ops.autograd import forward_mode
 from .ops.operator import FLOATS
 from .ops.window import by
-from .tree import FILTER, GATE, Tree, decode
-
-STARTS = ("paper", "neutral")
+from .starts import STARTS, fill_weight
+from .tree import Tree, decode
 
 
 class Learned(LazyModuleMixin, nn.Module):
@@ -78,7 +77,7 @@ class Learned(LazyModuleMixin, nn.Module):
         self.register_parameter(name, parameter)
 
     def reset_parameters(self) -> None:
-        """Start again: masks and filters N(0, std), or neutral (masks 0, filters near 1/N); each ``a`` from its Mix."""
+        """Start again: masks and filters as ``starts`` says, each ``a`` from its Mix."""
         for name in ("weight", "mix"):
             self._start(name)
 
@@ -91,17 +90,8 @@ class Learned(LazyModuleMixin, nn.Module):
         if name == "mix":
             for row, a in enumerate(self.tree.starts):
                 parameter[row] = a
-        elif self.start == "paper":
-            parameter.normal_(0, self.std)
         else:
-            # Not exactly 1/N: equal filters under an open gate would receive equal gradients for ever.
-            n = math.prod(parameter.shape[2 + self.dims :])
-            parameter.normal_(0, 0.1 / n)
-            for node in decode(self.tree.program).nodes:
-                if node.code == FILTER:
-                    parameter[node.parameter] += 1 / n
-                elif node.code == GATE:
-                    parameter[node.parameter] = 0
+            fill_weight(parameter, self.tree.program, parameter.shape[2 + self.dims :], self.start, self.std)
 
     def _own(self, name: str) -> Tensor | None:
         """The parameter ``name``; ``self.name`` is slow, and needed only where something took the parameter's place."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import torch
 
+from .. import __version__
 from ..ops import cpu
-from ..version import __version__
 
 if TYPE_CHECKING:
     import typer

@@ -11,7 +11,7 @@ from torch import nn
 
 from .. import sharing
 from ..names import parse
-from ..parameters import STARTS
+from ..starts import STARTS
 from ..tree import Tree
 from .optimizers import Growth, grow, listed
 from .replacements import Choice, Plan, build, choose

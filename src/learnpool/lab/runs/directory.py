@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import checkpoint
 from .. import machine
+from . import checkpoint
 from . import run as runs
 from .run import Run, RunError
 

@@ -40,7 +40,7 @@ class Run(BaseModel):
     dropout: Share = Field(0.5, description="dsn: after each pool")
     head_steps: int = Field(0, ge=0, description="dsn: steps with deep supervision, up to the end of the epoch")
     init: Literal["dsn", "kaiming"] = Field("dsn", description="dsn: start values of the convolutions")
-    start: Literal["paper", "neutral"] = Field("paper", description="start values of the pools")
+    start: Literal["paper", "neutral", "spread", "tournament"] = Field("paper", description="start values of the pools")
 
     prepare: str = Field("mean", description="none, mean, gcn, gcn-zca or gcn-lcn, fitted on the training images")
     pad: int = Field(0, ge=0, description="augmentation: crop from an image padded by this")

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from . import checkpoint, directory, networks
 from .. import data, machine
+from . import checkpoint, directory, networks
 from .batches import batches
 from .directory import Result
 from .distributed import ranks

@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ...explanation.measurement import statistics
 from ...nets.dsn import DSN, Votes, head_factor
 from ...parameters import Learned
-from . import checkpoint, directory, networks
 from .. import machine
+from . import checkpoint, directory, networks
 from .batches import Batches, Streamed, Whole, seeded
 from .directory import Result
 from .distributed import Ranks, WholeBatch

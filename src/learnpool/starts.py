@@ -1,0 +1,102 @@
+"""Start values of masks ω and filters v: ``paper``, ``neutral``, ``spread`` and ``tournament``.
+
+==============  ============================================  ==================================================
+``paper``       all N(0, std)                                 as the authors began (std 0.5)
+``neutral``     v = 1/N + N(0, 0.1/N), ω = 0                  average pooling under gates of one half
+``spread``      v = 1/N + N(0, 1/N), ω = N(0, 0.1)            filters that differ, under gates near one half
+``tournament``  v = mean of a part of the window,             a soft maximum of the means of halves, quarters, …:
+                ω = 8 (mean of left part − of right part)     the side with the larger mean wins
+==============  ============================================  ==================================================
+
+Two equal filters under a gate of one half receive equal gradients, and the gate none: a tree leaves such a start by
+its noise alone. ``spread`` has ten times that of ``neutral``; in a ``tournament`` the sides differ from the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from .tree import FILTER, GATE, Plan, decode
+
+SHARPNESS = 8.0  # of a tournament's gates
+NOISE = 0.1  # of neutral filters, as a part of 1/N: none would leave all filters of a tree equal for ever
+
+Box = tuple[tuple[int, int], ...]  # a part of the window: first and last tap, exclusive, in each direction
+
+
+def _paper(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+    weight.normal_(0, std)
+
+
+def _neutral(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+    n = math.prod(kernel)
+    weight.normal_(0, NOISE / n)
+    for node in plan.nodes:
+        if node.code == FILTER:
+            weight[node.parameter] += 1 / n
+        elif node.code == GATE:
+            weight[node.parameter] = 0
+
+
+def _spread(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+    n = math.prod(kernel)
+    weight.normal_(0, 1)
+    for node in plan.nodes:
+        if node.code == FILTER:
+            weight[node.parameter].mul_(1 / n).add_(1 / n)
+        elif node.code == GATE:
+            weight[node.parameter] *= 0.1
+
+
+def _tournament(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+    """Gates over nothing but gates and filters play; any other mask is near 0, any other filter near 1/N."""
+    whole: Box = tuple((0, k) for k in kernel)
+    weight.normal_(0, NOISE / math.prod(kernel))
+    pure = [False] * len(plan.nodes)
+    for place in reversed(range(len(plan.nodes))):  # children lie behind their parents
+        node = plan.nodes[place]
+        pure[place] = node.code == FILTER or (node.code == GATE and pure[node.left] and pure[node.right])
+    boxes = [whole] * len(plan.nodes)
+    for place, node in enumerate(plan.nodes):
+        if node.code == FILTER:
+            weight[node.parameter] += _mean(boxes[place], weight)
+        elif node.code == GATE and pure[place]:
+            boxes[node.left], boxes[node.right] = _halves(boxes[place])
+            difference = _mean(boxes[node.left], weight) - _mean(boxes[node.right], weight)
+            weight[node.parameter] += SHARPNESS * difference
+
+
+def _halves(box: Box) -> tuple[Box, Box]:
+    """A box cut across its longest side; an odd side's middle belongs to both."""
+    sizes = [last - first for first, last in box]
+    axis = sizes.index(max(sizes))
+    (first, last), half = box[axis], (sizes[axis] + 1) // 2
+    left, right = ((first, first + half), (last - half, last))
+    return (*box[:axis], left, *box[axis + 1 :]), (*box[:axis], right, *box[axis + 1 :])
+
+
+def _mean(box: Box, weight: Tensor) -> Tensor:
+    """The filter that averages the taps of a box, ``[*kernel]``."""
+    kernel = weight.shape[-len(box) :]
+    found = torch.zeros(kernel, dtype=weight.dtype, device=weight.device)
+    found[tuple(slice(*side) for side in box)] = 1 / math.prod(last - first for first, last in box)
+    return found
+
+
+_FILL: dict[str, Callable[[Tensor, Plan, Sequence[int], float], None]] = {
+    "paper": _paper,
+    "neutral": _neutral,
+    "spread": _spread,
+    "tournament": _tournament,
+}
+STARTS = tuple(_FILL)
+
+
+@torch.no_grad()
+def fill_weight(weight: Tensor, program: tuple[int, ...], kernel: Sequence[int], start: str, std: float) -> None:
+    """Give ``weight`` ``[D, C|1, *grid|1, *kernel]`` of a tree its start values."""
+    _FILL[start](weight, decode(program), kernel, std)

@@ -16,7 +16,7 @@ import typer
 from learnpool import __version__, cli
 from learnpool.lab.bench import net, pools
 from learnpool.lab.bench import train as bench_train
-from learnpool.lab.bench.plan import Plan
+from learnpool.lab.bench.options import PoolBenchmark
 from learnpool.lab.comparison import compare
 from learnpool.lab.runs import train as lab_train
 from learnpool.lab.runs.directory import Result
@@ -257,7 +257,7 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         f"--pool gated --pairs 4 --data svhn --batch 2 --width 0.1 --layout channels_last --threads 3 --out {tmp_path}"
     )
     assert learnpool("bench", "net", *words.split())[0] == 0
-    plan = Plan(
+    benchmark = PoolBenchmark(
         shapes=((2, 3, 8, 8),),
         window=(3, 2, 0, 1),
         ceil_mode=True,
@@ -269,12 +269,14 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         compiled=True,
         reference=True,
     )
-    race = net.Race(pool="gated", data="svhn", batch=2, width=0.1, layout="channels_last", pairs=4, threads=3)
-    assert calls == [(plan, tmp_path), (race, tmp_path)]
+    net_benchmark = net.NetBenchmark(
+        pool="gated", data="svhn", batch=2, width=0.1, layout="channels_last", pairs=4, threads=3
+    )
+    assert calls == [(benchmark, tmp_path), (net_benchmark, tmp_path)]
     monkeypatch.setattr(bench_train, "bench", lambda *given: calls.append(given))
     words = f"--pool gated --pairs 4 --batch 2 --width 0.1 --threads 3 --out {tmp_path}"
     assert learnpool("bench", "train", *words.split())[0] == 0
-    assert calls[2] == (bench_train.Race(pool="gated", pairs=4, batch=2, width=0.1, threads=3), tmp_path)
+    assert calls[2] == (bench_train.TrainBenchmark(pool="gated", pairs=4, batch=2, width=0.1, threads=3), tmp_path)
 
 
 @pytest.mark.parametrize(

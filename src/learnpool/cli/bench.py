@@ -42,11 +42,11 @@ def build() -> typer.Typer:
 
         Example: learnpool bench pools --pools gated,tree2 --layout channels_last
         """
-        from ..lab.bench import plan
+        from ..lab.bench import options
         from ..lab.bench import pools as lab
 
         with mistakes():
-            asked = plan.plan(
+            benchmark = options.parse_options(
                 shapes,
                 window,
                 pools,
@@ -59,7 +59,7 @@ def build() -> typer.Typer:
                 compiled=compiled,
                 reference=reference,
             )
-        lab.bench(asked, out)
+        lab.bench(benchmark, out)
 
     @app.command()
     def net(
@@ -79,7 +79,7 @@ def build() -> typer.Typer:
         from ..lab.bench import net as lab
 
         with mistakes():
-            race = lab.Race(
+            benchmark = lab.NetBenchmark(
                 pool=pool,
                 data=data,
                 batch=batch,
@@ -88,7 +88,7 @@ def build() -> typer.Typer:
                 pairs=pairs,
                 threads=threads or torch.get_num_threads(),
             )
-        lab.bench(race, out)
+        lab.bench(benchmark, out)
 
     @app.command()
     def train(
@@ -106,10 +106,10 @@ def build() -> typer.Typer:
         from ..lab.bench import train as lab
 
         with mistakes():
-            race = lab.Race(
+            benchmark = lab.TrainBenchmark(
                 pool=pool, width=width, batch=batch, pairs=pairs, threads=threads or torch.get_num_threads()
             )
-            _ = race.run  # a trial
-        lab.bench(race, out)
+            _ = benchmark.run  # raises on a pool it does not know
+        lab.bench(benchmark, out)
 
     return app

@@ -8,20 +8,20 @@ import torch
 from learnpool import make_pool
 from learnpool.lab.bench import net
 
-RACE = {"pool": "tree3+gated", "batch": 2, "width": 0.05, "pairs": 4, "threads": 1}
+SETTINGS = {"pool": "tree3+gated", "batch": 2, "width": 0.05, "pairs": 4, "threads": 1}
 
 
 def test_pairs_alternate_and_keep_their_times(monkeypatch):
     called = []
 
-    def clock(step, calls=1):
+    def time_call(step, calls=1):
         called.append((step, calls))
         return float(len(called))
 
-    monkeypatch.setattr(net, "clock", clock)
-    monkeypatch.setattr(net, "profiled", lambda step: (0.5, 0.25))
+    monkeypatch.setattr(net, "time_call", time_call)
+    monkeypatch.setattr(net, "profile_pools", lambda step: (0.5, 0.25))
     steps = []
-    first, second = net.run(net.Race(**RACE), lambda: steps.append(1))
+    first, second = net.time_pairs(net.NetBenchmark(**SETTINGS), lambda: steps.append(1))
     (base, warm), (learned, _) = called[:2]
     assert warm == net.WARM
     assert [step for step, _ in called[2:]] == [base, learned, learned, base] * 2
@@ -32,8 +32,8 @@ def test_pairs_alternate_and_keep_their_times(monkeypatch):
 
 def test_ratio_is_that_of_pairs():
     # 2, 0.5, 3, 1 and 1.5: in order 0.5, 1, 1.5, 2, 3.
-    found = net.ratio([1, 2, 1, 4, 2], [2, 1, 3, 4, 3])
-    assert found == {"median": 1.5, "low": 1.0, "high": 2.0}
+    ratio = net.summarize_ratio([1, 2, 1, 4, 2], [2, 1, 3, 4, 3])
+    assert ratio == {"median": 1.5, "low": 1.0, "high": 2.0}
 
 
 @pytest.mark.parametrize("pool", ["max", "avg", "gated", "mixed", "stochastic"])
@@ -46,24 +46,24 @@ def test_profiler_counts_every_pool_once(pool):
         torch.autograd.grad(layer(x), [x, *layer.parameters()], grad)
 
     step()
-    seconds, share = net.profiled(step)
+    seconds, share = net.profile_pools(step)
     assert 0.1 < share <= 1  # counted twice it would be above 1
     assert seconds > 0
-    assert net.profiled(lambda: torch.relu(x).sum().backward()) == (0, 0)
+    assert net.profile_pools(lambda: torch.relu(x).sum().backward()) == (0, 0)
 
 
 @pytest.mark.parametrize("layout", ["nchw", "channels_last"])
 def test_net_end_to_end(layout, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "200")
-    net.bench(net.Race(**RACE | {"layout": layout, "data": "cifar100"}), tmp_path)
+    net.bench(net.NetBenchmark(**SETTINGS | {"layout": layout, "data": "cifar100"}), tmp_path)
     record = json.loads((tmp_path / "net.json").read_text(encoding="utf-8"))
     assert [path.name for path in tmp_path.iterdir()] == ["net.json"]
     assert [o["pool"] for o in record["outcomes"]] == ["max", "tree3+gated"]
     first, second = (o["seconds"] for o in record["outcomes"])
     assert len(first) == len(second) == 4
-    assert record["ratio"] == net.ratio(first, second)
+    assert record["ratio"] == net.summarize_ratio(first, second)
     assert all(0 < o["pools_share"] < 1 and o["pools_seconds"] > 0 for o in record["outcomes"])
-    assert record["settings"] == RACE | {"layout": layout, "data": "cifar100"}
+    assert record["settings"] == SETTINGS | {"layout": layout, "data": "cifar100"}
     text = capsys.readouterr().out
     assert f"takes {record['ratio']['median']:.3f} × the time of one with max: the median of 4 pairs" in text
     assert f"dsn for cifar100, width 0.05, batch 2, {layout}, threads: 1" in text
@@ -71,14 +71,14 @@ def test_net_end_to_end(layout, capsys, monkeypatch, tmp_path):
 
 def test_a_step_trains_equal_networks(monkeypatch):
     built, dsn = [], net.dsn
-    race = net.Race(**RACE)
+    benchmark = net.NetBenchmark(**SETTINGS)
 
     def kept(*given, **options):
         built.append(dsn(*given, **options))
         return built[-1]
 
     monkeypatch.setattr(net, "dsn", kept)
-    steps = [race.step(pool) for pool in ("max", "gated")]
+    steps = [benchmark.make_step(pool) for pool in ("max", "gated")]
     assert torch.equal(built[0].conv1.weight, built[1].conv1.weight)
     before = [p.detach().clone() for p in built[1].parameters()]
     for step in steps:

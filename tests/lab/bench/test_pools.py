@@ -9,17 +9,23 @@ from torch.testing import assert_close
 
 from learnpool import make_pool
 from learnpool.lab import machine
-from learnpool.lab.bench import contestants as what
-from learnpool.lab.bench import pools
-from learnpool.lab.bench.contestants import BOTH, FORWARD, ByHand, ByReference, Contestant, contestants
-from learnpool.lab.bench.plan import plan
-from learnpool.lab.bench.report import Line, Timing, chart, summarize
+from learnpool.lab.bench import contestants, pools
+from learnpool.lab.bench.contestants import (
+    BOTH,
+    FORWARD,
+    Contestant,
+    HandWrittenGate,
+    ReferenceLayer,
+    build_contestants,
+)
+from learnpool.lab.bench.options import parse_options
+from learnpool.lab.bench.report import ContestantSummary, Timing, draw_chart, summarize
 from learnpool.names import apart
 from learnpool.ops.window import Window
 
 
 def tiny(shapes="2x3x8x8", window="3,2,1", names="mixed,gated", layout="nchw", dtype="float32", share=None, **options):
-    return plan(shapes, window, names, layout, dtype, share, rounds=options.pop("rounds", 2), **options)
+    return parse_options(shapes, window, names, layout, dtype, share, rounds=options.pop("rounds", 2), **options)
 
 
 def test_commas_within_a_tree_do_not_split():
@@ -30,7 +36,7 @@ def test_commas_within_a_tree_do_not_split():
     ]
 
 
-def test_a_plan_says_what_is_measured():
+def test_options_become_a_benchmark():
     made = tiny("2x3x9,2x3x9x9,2x3x9x9", "5,3,0,2", "gated,gated,Gate(Filter(),Max)", share="channel", threads=2)
     assert made.shapes == ((2, 3, 9), (2, 3, 9, 9))
     assert made.window == (5, 3, 0, 2)
@@ -44,7 +50,7 @@ def test_a_plan_says_what_is_measured():
 @pytest.mark.parametrize("window", [(3, 2, 1), (3, 2, 0), (2, 2, 0), (3, 1, 1)], ids=str)
 def test_the_pool_by_hand_is_the_gated_pool(window, shape, ceil_mode):
     dims = len(shape) - 2
-    by_hand = ByHand(Window.of("test", dims, *window, ceil_mode=ceil_mode), torch.float64)
+    by_hand = HandWrittenGate(Window.of("test", dims, *window, ceil_mode=ceil_mode), torch.float64)
     ours = make_pool("gated", *window, dims=dims, ceil_mode=ceil_mode, dtype=torch.float64)
     with torch.no_grad():
         ours.weight.copy_(by_hand.mask)
@@ -59,20 +65,20 @@ def test_the_pool_by_hand_is_the_gated_pool(window, shape, ceil_mode):
 
 
 def test_everyone_takes_part():
-    names = [c.name for c in contestants(tiny(), (2, 3, 8, 8))]
+    names = [c.name for c in build_contestants(tiny(), (2, 3, 8, 8))]
     assert names == ["max", "avg", "mixed", "gated", "gated by hand", "copy", "clone"]
-    names = [c.name for c in contestants(tiny(window="3,2,1,2"), (2, 3, 8, 8))]
+    names = [c.name for c in build_contestants(tiny(window="3,2,1,2"), (2, 3, 8, 8))]
     assert names == ["max", "mixed", "gated", "copy", "clone"]  # nn.AvgPool2d has no dilation
 
 
 def test_the_reference_takes_part_and_is_the_same_function():
-    made = {c.name: c for c in contestants(tiny(names="mixed,tree2:channel", reference=True), (2, 3, 8, 8))}
+    made = {c.name: c for c in build_contestants(tiny(names="mixed,tree2:channel", reference=True), (2, 3, 8, 8))}
     assert [name for name in made if "reference" in name] == ["mixed, reference", "tree2:channel, reference"]
     for name in ("mixed", "tree2:channel"):
         ours, plain = made[name], made[f"{name}, reference"]
         assert_close(plain.calls[FORWARD](), ours.calls[FORWARD]())
     layer, x = make_pool("gated", 3, 2), torch.randn(2, 3, 8, 8, requires_grad=True)
-    grads = [torch.autograd.grad(net(x).square().sum(), [x, layer.weight]) for net in (layer, ByReference(layer))]
+    grads = [torch.autograd.grad(net(x).square().sum(), [x, layer.weight]) for net in (layer, ReferenceLayer(layer))]
     assert_close(*grads)
 
 
@@ -80,7 +86,7 @@ def test_the_reference_takes_part_and_is_the_same_function():
 @pytest.mark.parametrize("shape", ["2x3x8", "2x3x8x8", "2x3x4x4x4"])
 def test_calls_return_output_and_gradients_of_the_asked_kind(shape, dtype):
     sizes = tuple(map(int, shape.split("x")))
-    made = contestants(tiny(shape, dtype=dtype, share="region_channel"), sizes)
+    made = build_contestants(tiny(shape, dtype=dtype, share="region_channel"), sizes)
     assert {"max", "mixed:region_channel", "gated:region_channel"} <= {c.name for c in made}
     out = (*sizes[:2], *(n // 2 for n in sizes[2:]))
     for c in made[:-2]:
@@ -96,7 +102,7 @@ def test_calls_return_output_and_gradients_of_the_asked_kind(shape, dtype):
 
 @pytest.mark.parametrize(("shape", "form"), [((2, 3, 8, 8), "channels_last"), ((2, 3, 4, 4, 4), "channels_last_3d")])
 def test_layout_is_the_asked_one(shape, form):
-    for c in contestants(tiny("x".join(map(str, shape)), layout="channels_last"), shape):
+    for c in build_contestants(tiny("x".join(map(str, shape)), layout="channels_last"), shape):
         if len(shape) == 5 and c.name in ("avg", "gated by hand"):
             continue  # nn.AvgPool3d does not keep it
         y = c.calls[FORWARD]()
@@ -105,7 +111,7 @@ def test_layout_is_the_asked_one(shape, form):
 
 
 def test_copies_are_copies():
-    *_, copy, clone = contestants(tiny(), (2, 3, 8, 8))
+    *_, copy, clone = build_contestants(tiny(), (2, 3, 8, 8))
     assert_close(copy.calls[FORWARD](), clone.calls[FORWARD]())
     assert copy.calls[FORWARD]().data_ptr() == copy.calls[FORWARD]().data_ptr()  # memory that exists
     first, second = clone.calls[BOTH]()
@@ -114,7 +120,7 @@ def test_copies_are_copies():
 
 
 def test_what_is_kept_for_backward():
-    kept = {c.name: c.kept for c in contestants(tiny(names="mixed,gated,tree3"), (2, 3, 8, 8))}
+    kept = {c.name: c.kept for c in build_contestants(tiny(names="mixed,gated,tree3"), (2, 3, 8, 8))}
     # Max pooling keeps an int64 for each of a quarter as many outputs: 8 / 4 / 4 of x's bytes; ours keep nothing.
     assert (kept["max"], kept["avg"], kept["copy"]) == (0.5, 0, None)
     assert (kept["gated"], kept["tree3"]) == (0, 0)
@@ -125,18 +131,18 @@ def test_what_is_kept_for_backward():
 
 def test_too_large_a_shape_is_one_line():
     with pytest.raises(OSError, match="^not enough memory for the shape 9999999×9999999×99×99$"):
-        contestants(tiny("9999999x9999999x99x99"), (9999999, 9999999, 99, 99))
+        build_contestants(tiny("9999999x9999999x99x99"), (9999999, 9999999, 99, 99))
 
 
 def test_turns_are_interleaved_and_every_time_is_kept_where_it_belongs(monkeypatch):
     called = []
 
-    def clock(call, calls=1):
+    def time_call(call, calls=1):
         called.append(call)
         return identity[call] if call in identity else identity.setdefault(call, 1.0 + len(identity))
 
     identity = {}
-    monkeypatch.setattr(pools, "clock", clock)
+    monkeypatch.setattr(pools, "time_call", time_call)
     rounds, steps = 3, []
     timings = pools.measure(tiny("2x3x8x8,2x3x8", rounds=rounds), lambda: steps.append(1))
     turns = 7 * 2
@@ -154,15 +160,15 @@ def test_turns_are_interleaved_and_every_time_is_kept_where_it_belongs(monkeypat
 def test_the_first_call_of_a_turn_is_not_timed(monkeypatch):
     seen = []
     made = Contestant("max", {BOTH: lambda: seen.append("call")})
-    monkeypatch.setattr(pools, "contestants", lambda plan, shape: [made])
-    monkeypatch.setattr(pools, "clock", lambda call, calls=1: seen.append("clock") or 1.0)
+    monkeypatch.setattr(pools, "build_contestants", lambda benchmark, shape: [made])
+    monkeypatch.setattr(pools, "time_call", lambda call, calls=1: seen.append("clock") or 1.0)
     pools.measure(tiny(rounds=2), lambda: None)
     assert seen == ["clock", "call", "clock", "call", "clock"]
 
 
 def test_short_calls_are_repeated(monkeypatch):
     calls = []
-    assert pools.clock(lambda: calls.append(1), 5) < 1
+    assert pools.time_call(lambda: calls.append(1), 5) < 1
     assert len(calls) == 5
     assert all(t.calls > 1 for t in pools.measure(tiny(rounds=1), lambda: None) if t.name == "copy")
 
@@ -176,25 +182,31 @@ def test_ratios_by_hand():
         for name, of_name in seconds.items()
         for shape, times in zip(shapes, of_name, strict=True)
     ]
-    lines = summarize(timings)
-    assert [(line.name, line.mode) for line in lines] == [(n, m) for m in (BOTH, FORWARD) for n in ("max", "gated")]
+    summaries = summarize(timings)
+    assert [(summary.name, summary.mode) for summary in summaries] == [
+        (n, m) for m in (BOTH, FORWARD) for n in ("max", "gated")
+    ]
     # Medians 1 / 4 and 45 / 20, √(0.25 · 2.25) = 0.75; best 1 / 2 and 40 / 10, √(0.5 · 4) = √2.
-    assert lines[1].ratios == {"1×1×4": 0.25, "1×1×8": 2.25}
-    assert (lines[1].mean, lines[1].best) == pytest.approx((0.75, 2**0.5))
-    assert (lines[0].mean, lines[0].best, lines[0].kept) == pytest.approx((1, 1, 0.5))
-    assert lines[2].kept is None
+    assert summaries[1].ratios == {"1×1×4": 0.25, "1×1×8": 2.25}
+    assert (summaries[1].mean, summaries[1].best) == pytest.approx((0.75, 2**0.5))
+    assert (summaries[0].mean, summaries[0].best, summaries[0].kept) == pytest.approx((1, 1, 0.5))
+    assert summaries[2].kept is None
 
 
 def test_chart_has_every_number_and_cuts_what_runs_off():
     ratios = {"max": 1.0, "avg": 0.6, "tree3": 0.4, "gated by hand": 4.4, "copy": 0.1}
-    lines = [Line(name, mode, {"1×1×4": r}, r, r, None) for mode in (BOTH, FORWARD) for name, r in ratios.items()]
-    drawn = chart(lines, "measured somewhere")
+    summaries = [
+        ContestantSummary(name, mode, {"1×1×4": r}, r, r, None)
+        for mode in (BOTH, FORWARD)
+        for name, r in ratios.items()
+    ]
+    drawn = draw_chart(summaries, "measured somewhere")
     assert "measured somewhere" in [text.get_text() for text in drawn.texts]
     assert [label.get_text() for label in drawn.axes[0].get_yticklabels()] == ["avg", "tree3", "gated by hand"]
     for axes in drawn.axes:
         assert [text.get_text() for text in axes.texts] == ["0.60", "0.40", "4.40 ▸", "max", "copy"]
         assert [bar.get_width() for bar in axes.patches] == [0.6, 0.4, 4.4]
-        assert [line.get_xdata()[0] for line in axes.lines] == [1, 0.1]
+        assert [summary.get_xdata()[0] for summary in axes.lines] == [1, 0.1]
         assert axes.get_xlim() == (0, pytest.approx(1.2))
 
 
@@ -227,16 +239,16 @@ def test_record_holds_every_timing_and_agrees_with_its_summary(measured):
     assert all(t["median"] == statistics.median(t["seconds"]) for t in record["timings"])
     keys = ("name", "mode", "calls", "seconds", "kept")
     timings = [Timing(shape=tuple(t["shape"]), **{key: t[key] for key in keys}) for t in record["timings"]]
-    assert [vars(line) for line in summarize(timings)] == record["summary"]
+    assert [vars(summary) for summary in summarize(timings)] == record["summary"]
 
 
 def test_tables_are_printed(monkeypatch, capsys, tmp_path):
-    def measure(plan, advance):
+    def measure(benchmark, advance):
         return [
             Timing(name, mode, shape, 1, [k * 1e-3, k * 1e-3], 0.5 if name == "max" else None)
             for k, name in ((4, "max"), (1, "gated"), (2, "copy"), (8, "gated by hand"))
             for mode in (BOTH, FORWARD)
-            for shape in plan.shapes
+            for shape in benchmark.shapes
         ]
 
     monkeypatch.setattr(pools, "measure", measure)
@@ -251,7 +263,7 @@ def test_tables_are_printed(monkeypatch, capsys, tmp_path):
 
 
 def test_a_stopped_measurement_leaves_no_result(monkeypatch, tmp_path):
-    def stopped(plan, advance):
+    def stopped(benchmark, advance):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pools, "measure", stopped)
@@ -262,7 +274,7 @@ def test_a_stopped_measurement_leaves_no_result(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_the_compiled_pool_takes_part():
-    made = contestants(tiny("2x3x8x8", compiled=True), (2, 3, 8, 8))
+    made = build_contestants(tiny("2x3x8x8", compiled=True), (2, 3, 8, 8))
     assert [c.name for c in made][-4:] == ["gated by hand", "gated by hand, compiled", "copy", "clone"]
     assert made[-3].calls[FORWARD]().shape == (2, 3, 4, 4)
 
@@ -270,12 +282,12 @@ def test_the_compiled_pool_takes_part():
 def test_a_compiler_that_fails_is_one_line(monkeypatch):
     def broken(module, dynamic):
         def fail(x):
-            raise RuntimeError("InvalidCxxCompiler: none found\nand many lines more")
+            raise RuntimeError("InvalidCxxCompiler: none found\nand many summaries more")
 
         module.forward = fail
         return module
 
     monkeypatch.setattr(torch, "compile", broken)
     with pytest.raises(OSError, match="^torch.compile fails here: InvalidCxxCompiler: none found$"):
-        contestants(tiny(compiled=True), (2, 3, 8, 8))
-    assert what.COMPILED not in [c.name for c in contestants(tiny(), (2, 3, 8, 8))]
+        build_contestants(tiny(compiled=True), (2, 3, 8, 8))
+    assert contestants.COMPILED not in [c.name for c in build_contestants(tiny(), (2, 3, 8, 8))]

@@ -8,7 +8,7 @@ import torch
 
 from learnpool.lab.bench import train
 
-RACE = {"pool": "gated", "batch": 4, "width": 0.05, "pairs": 3, "threads": 1}
+SETTINGS = {"pool": "gated", "batch": 4, "width": 0.05, "pairs": 3, "threads": 1}
 
 
 def test_the_labs_own_loop_is_timed(monkeypatch):
@@ -25,27 +25,27 @@ def test_the_labs_own_loop_is_timed(monkeypatch):
 
     monkeypatch.setattr(train.Training, "step", slow_step)
     monkeypatch.setattr(train.Augment, "apply", slow_apply)
-    monkeypatch.setattr(train, "by_hand", lambda model, run: lambda: time.sleep(0.03))
+    monkeypatch.setattr(train, "make_hand_step", lambda model, run: lambda: time.sleep(0.03))
     turns = []
-    outcome = train.race(train.Race(**RACE), lambda: turns.append(1))
-    assert len(turns) == len(outcome.lab) == len(outcome.batches) == len(outcome.hand) == 3
-    assert min(outcome.lab) >= 0.07  # with its batch
-    assert min(outcome.batches) >= 0.02
-    assert max(outcome.hand) < min(outcome.lab)
-    assert min(outcome.hand) >= 0.03
+    times = train.time_pairs(train.TrainBenchmark(**SETTINGS), lambda: turns.append(1))
+    assert len(turns) == len(times.lab) == len(times.batches) == len(times.hand) == 3
+    assert min(times.lab) >= 0.07  # with its batch
+    assert min(times.batches) >= 0.02
+    assert max(times.hand) < min(times.lab)
+    assert min(times.hand) >= 0.03
 
 
 def test_both_train_the_same_network(monkeypatch):
     monkeypatch.setattr(train, "IMAGES", 40)
     seen = []
-    by_hand = train.by_hand
+    make_hand_step = train.make_hand_step
 
     def kept(model, run):
         seen.append((model, {name: p.detach().clone() for name, p in model.named_parameters()}))
-        return by_hand(model, run)
+        return make_hand_step(model, run)
 
-    monkeypatch.setattr(train, "by_hand", kept)
-    train.race(train.Race(**RACE), lambda: None)
+    monkeypatch.setattr(train, "make_hand_step", kept)
+    train.time_pairs(train.TrainBenchmark(**SETTINGS), lambda: None)
     ((model, before),) = seen
     assert model.training
     assert not any(torch.equal(p, before[name]) for name, p in model.named_parameters())
@@ -54,13 +54,13 @@ def test_both_train_the_same_network(monkeypatch):
 def test_end_to_end(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(train, "IMAGES", 40)
-    train.bench(train.Race(**RACE), tmp_path)
+    train.bench(train.TrainBenchmark(**SETTINGS), tmp_path)
     record = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
-    times = record["seconds"]
-    assert record["settings"] == RACE
-    assert record["ratio"] == train.ratio(times["hand"], times["lab"])
+    seconds = record["seconds"]
+    assert record["settings"] == SETTINGS
+    assert record["ratio"] == train.summarize_ratio(seconds["hand"], seconds["lab"])
     assert record["batches_share"] == pytest.approx(
-        sorted(b / w for b, w in zip(times["batches"], times["lab"], strict=True))[1]
+        sorted(b / w for b, w in zip(seconds["batches"], seconds["lab"], strict=True))[1]
     )
     text = capsys.readouterr().out
     assert f"{record['ratio']['median']:.3f} × the same step by hand" in text
@@ -70,6 +70,6 @@ def test_end_to_end(monkeypatch, capsys, tmp_path):
 @pytest.mark.slow
 def test_the_promise(tmp_path):
     """Under 2 % of a step for its batch; the step within 3 % of one by hand, with room for a busy machine."""
-    outcome = train.race(train.Race(width=0.25, pairs=20, threads=1), lambda: None)
-    assert sorted(b / w for b, w in zip(outcome.batches, outcome.lab, strict=True))[10] < train.BATCHES
-    assert train.ratio(outcome.hand, outcome.lab)["low"] < train.STEP
+    times = train.time_pairs(train.TrainBenchmark(width=0.25, pairs=20, threads=1), lambda: None)
+    assert sorted(b / w for b, w in zip(times.batches, times.lab, strict=True))[10] < train.BATCHES
+    assert train.summarize_ratio(times.hand, times.lab)["low"] < train.STEP

@@ -14,7 +14,7 @@ from ... import functional, make_pool
 from ...ops import reference
 from ...ops.window import Window, by
 from ...parameters import Learned
-from .plan import DTYPES, Plan
+from .options import DTYPES, PoolBenchmark
 
 MODES = BOTH, FORWARD = ("forward + backward", "forward")
 COPIES = ("copy", "clone")
@@ -25,7 +25,7 @@ REFERENCE = ", reference"  # behind a pool's name
 Call = Callable[[], object]
 
 
-class ByHand(nn.Module):
+class HandWrittenGate(nn.Module):
     """The gated pool one writes without a kernel: max, average, depthwise convolution and sigmoid."""
 
     def __init__(self, window: Window, dtype: torch.dtype) -> None:
@@ -50,8 +50,8 @@ class ByHand(nn.Module):
         return blend
 
 
-class Plainly(torch.autograd.Function):
-    """The reference, tap by tap in tensors: what a device without a kernel gets."""
+class ReferenceFunction(torch.autograd.Function):
+    """The reference in plain tensor operations, tap by tap: what a device without a kernel runs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window) -> Tensor:
@@ -65,7 +65,7 @@ class Plainly(torch.autograd.Function):
         return *reference.backward(grad, x, weight, mix, program, window, ctx.needs_input_grad[:3]), None, None
 
 
-class ByReference(nn.Module):
+class ReferenceLayer(nn.Module):
     """A learned layer's function without its kernel."""
 
     def __init__(self, layer: Any) -> None:
@@ -79,58 +79,59 @@ class ByReference(nn.Module):
             weight = functional.none(x, layer.dims, window.kernel)
         if mix is None:
             mix = functional.none(x, layer.dims)
-        apply: Any = Plainly.apply
+        apply: Any = ReferenceFunction.apply
         y: Tensor = apply(x, weight, mix, layer.tree.program, window)
         return y
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something to call in each mode; ``kept``: bytes it holds for backward beside x and parameters, over x's bytes."""
+    """A call for each mode; ``kept``: bytes saved for backward beside x and parameters, as a multiple of x's bytes."""
 
     name: str
     calls: dict[str, Call]
     kept: float | None = None
 
 
-def contestants(plan: Plan, shape: tuple[int, ...]) -> list[Contestant]:
-    """Everything that takes turns on one shape; each was called before, so that no timing pays for setting up."""
-    window, dtype, dims = plan.window_of(shape), DTYPES[plan.dtype], len(shape) - 2
-    kernel, stride, padding, dilation = plan.window
+def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[Contestant]:
+    """Everything that takes turns on one shape; each has been called once, so that no timing includes setup."""
+    window, dtype, dims = benchmark.make_window(shape), DTYPES[benchmark.dtype], len(shape) - 2
+    kernel, stride, padding, dilation = benchmark.window
     try:
         x = torch.randn(shape, dtype=dtype)
     except (RuntimeError, OverflowError):
         raise OSError(f"not enough memory for the shape {by(shape)}") from None
-    if plan.layout == "channels_last":
+    if benchmark.layout == "channels_last":
         x = x.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
-    options: Any = {"dims": dims, "dilation": dilation, "ceil_mode": plan.ceil_mode, "dtype": dtype}
+    options: Any = {"dims": dims, "dilation": dilation, "ceil_mode": benchmark.ceil_mode, "dtype": dtype}
     options |= {"channels": shape[1], "grid": window.output_size(shape[2:])}
-    plain = ("max", "avg") if dilation == 1 else ("max",)  # PyTorch's average has no dilation
+    torch_pools = ("max", "avg") if dilation == 1 else ("max",)  # PyTorch's average has no dilation
     layers: dict[str, nn.Module] = {
-        name: make_pool(name, kernel, stride, padding, **options) for name in dict.fromkeys((*plain, *plan.pools))
+        name: make_pool(name, kernel, stride, padding, **options)
+        for name in dict.fromkeys((*torch_pools, *benchmark.pools))
     }
-    if plan.reference:
+    if benchmark.reference:
         ours = [(name, layer) for name, layer in layers.items() if isinstance(layer, Learned)]
-        layers |= {name + REFERENCE: ByReference(layer) for name, layer in ours}
+        layers |= {name + REFERENCE: ReferenceLayer(layer) for name, layer in ours}
     if dilation == 1:
-        layers[HAND] = ByHand(window, dtype)
-        if plan.compiled:
+        layers[HAND] = HandWrittenGate(window, dtype)
+        if benchmark.compiled:
             torch.compiler.reset()  # past a handful of shapes it would fall back to eager without a word
-            layers[COMPILED] = torch.compile(ByHand(window, dtype), dynamic=False)  # type: ignore[assignment]
-    found = []
+            layers[COMPILED] = torch.compile(HandWrittenGate(window, dtype), dynamic=False)  # type: ignore[assignment]
+    contestants = []
     for name, layer in layers.items():
         try:
-            found.append(enter(name, layer, x.detach().requires_grad_()))
+            contestants.append(make_contestant(name, layer, x.detach().requires_grad_()))
         except NotImplementedError:  # PyTorch's average in 3d has no halves
             if name not in ("avg", HAND, COMPILED):
                 raise
     target = torch.empty_like(x)
     for name, once in zip(COPIES, (lambda: target.copy_(x), x.clone), strict=True):
-        found.append(Contestant(name, {BOTH: twice(once), FORWARD: once}))
-    return found
+        contestants.append(Contestant(name, {BOTH: call_twice(once), FORWARD: once}))
+    return contestants
 
 
-def enter(name: str, layer: nn.Module, x: Tensor) -> Contestant:
+def make_contestant(name: str, layer: nn.Module, x: Tensor) -> Contestant:
     """A layer on ``x``, called once in each mode."""
     kept: dict[int, int] = {}
 
@@ -162,6 +163,6 @@ def enter(name: str, layer: nn.Module, x: Tensor) -> Contestant:
     return Contestant(name, {BOTH: both, FORWARD: forward}, extra / (x.numel() * x.element_size()))
 
 
-def twice(call: Call) -> Call:
-    """A pool reads x in forward and again in backward, so its limit there is two copies."""
+def call_twice(call: Call) -> Call:
+    """Call twice: a pool reads x in forward and again in backward, so its limit there is two copies."""
     return lambda: (call(), call())

@@ -22,8 +22,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from ...nets.dsn import TABLES, dsn
 from .. import machine
 from .contestants import Call
-from .plan import LAYOUTS
-from .pools import clock
+from .options import LAYOUTS
+from .pools import time_call
 
 BASE = "max"
 WARM, PROFILED = 2, 3  # steps
@@ -31,7 +31,7 @@ STEP = "training step"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Race:
+class NetBenchmark:
     """Everything that decides what is measured; ValueError says what is wrong with it."""
 
     pool: str = "tree3+gated"
@@ -45,9 +45,13 @@ class Race:
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
             raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {self.layout!r}")
-        dsn(self.data, self.pool, width=self.width, supervise=False)  # a trial: it knows what it cannot be made of
+        dsn(self.data, self.pool, width=self.width, supervise=False)  # raises if it cannot be built
 
-    def step(self, pool: str) -> Call:
+    def __str__(self) -> str:
+        sizes = f"width {self.width:g}, batch {self.batch}"
+        return f"dsn for {self.data}, {sizes}, {self.layout}, threads: {self.threads}"
+
+    def make_step(self, pool: str) -> Call:
         """Forward, loss, backward and SGD on a batch of noise; equal first weights and equal batches for all pools."""
         torch.manual_seed(0)
         table = TABLES[self.data]
@@ -67,8 +71,8 @@ class Race:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Seconds of each step, pair by pair, and what the profiler says of the pools."""
+class StepTimes:
+    """Seconds of each step, pair by pair, and the pools' part of it by the profiler."""
 
     pool: str
     seconds: list[float]
@@ -76,81 +80,81 @@ class Outcome:
     pools_share: float
 
 
-def run(race: Race, advance: Callable[[], None]) -> tuple[Outcome, Outcome]:
-    """Race, then profile; ``advance`` is called after every pair."""
-    steps = [race.step(pool) for pool in (BASE, race.pool)]
+def time_pairs(benchmark: NetBenchmark, advance: Callable[[], None]) -> tuple[StepTimes, StepTimes]:
+    """Time the pairs, then profile both networks; ``advance`` is called after every pair."""
+    steps = [benchmark.make_step(pool) for pool in (BASE, benchmark.pool)]
     for step in steps:
-        clock(step, WARM)
+        time_call(step, WARM)
     seconds: list[list[float]] = [[], []]
-    for pair in range(race.pairs):
+    for pair in range(benchmark.pairs):
         for k in (0, 1) if pair % 2 == 0 else (1, 0):
-            seconds[k].append(clock(steps[k]))
+            seconds[k].append(time_call(steps[k]))
         advance()
-    found = [profiled(step) for step in steps]
+    profiles = [profile_pools(step) for step in steps]
     first, second = (
-        Outcome(pool, times, *parts) for pool, times, parts in zip((BASE, race.pool), seconds, found, strict=True)
+        StepTimes(pool, times, *parts)
+        for pool, times, parts in zip((BASE, benchmark.pool), seconds, profiles, strict=True)
     )
     return first, second
 
 
-def profiled(step: Call) -> tuple[float, float]:
+def profile_pools(step: Call) -> tuple[float, float]:
     """Seconds of the pools in a step, forward and backward, and their share of it; medians of a few steps."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it reports each start and stop on stderr
-    inside, share = [], []
+    seconds, share = [], []
     for _ in range(PROFILED):
-        with profile(activities=[ProfilerActivity.CPU]) as seen, record_function(STEP):
+        with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(STEP):
             step()
-        events = seen.events() or []
+        events = profiler.events() or []
         whole = next(event.cpu_time_total for event in events if event.name == STEP)
-        pools = sum(event.cpu_time_total for event in events if of_pool(event.name) and outermost(event))
-        inside.append(pools / 1e6)
+        pools = sum(event.cpu_time_total for event in events if is_pool(event.name) and is_outermost(event))
+        seconds.append(pools / 1e6)
         share.append(pools / whole)
-    return statistics.median(inside), statistics.median(share)
+    return statistics.median(seconds), statistics.median(share)
 
 
-def of_pool(name: str) -> bool:
+def is_pool(name: str) -> bool:
     """``aten::max_pool2d``, ``learnpool::pool`` and the autograd nodes that call their backward."""
     return "pool" in name.lower()
 
 
-def outermost(event: object) -> bool:
+def is_outermost(event: object) -> bool:
     """Whether no pool contains this one."""
     while (event := getattr(event, "cpu_parent", None)) is not None:
-        if of_pool(event.name):
+        if is_pool(event.name):
             return False
     return True
 
 
-def ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
+def summarize_ratio(first: Sequence[float], second: Sequence[float]) -> dict[str, float]:
     """Median and quartiles of ``second / first``, pair by pair."""
     low, median, high = statistics.quantiles([s / f for f, s in zip(first, second, strict=True)], method="inclusive")
     return {"median": median, "low": low, "high": high}
 
 
-def bench(race: Race, out: Path) -> None:
-    """Race, print a table and a sentence, write ``net.json``."""
+def bench(benchmark: NetBenchmark, out: Path) -> None:
+    """Time and profile, print a table and a sentence, write ``net.json``."""
     console = Console()
     machine.prepare(out)
     facts = machine.facts()  # before our own work is a part of the load
-    with machine.threads(race.threads), machine.progress("training", race.pairs, console) as advance:
-        outcomes = run(race, advance)
-    between = ratio(*(outcome.seconds for outcome in outcomes))
-    drawn = Table()
-    drawn.add_column("pools")
+    with machine.threads(benchmark.threads), machine.progress("training", benchmark.pairs, console) as advance:
+        steps = time_pairs(benchmark, advance)
+    ratio = summarize_ratio(*(step.seconds for step in steps))
+    table = Table()
+    table.add_column("pools")
     for head in ("step, ms\nmedian", "\nbest", "pools, ms\nprofiler", "\nshare"):
-        drawn.add_column(head, justify="right")
-    for o in outcomes:
-        times = f"{1e3 * statistics.median(o.seconds):.1f}", f"{1e3 * min(o.seconds):.1f}"
-        drawn.add_row(o.pool, *times, f"{1e3 * o.pools_seconds:.1f}", f"{o.pools_share:.1%}")
-    console.print(drawn)
+        table.add_column(head, justify="right")
+    for step in steps:
+        milliseconds = f"{1e3 * statistics.median(step.seconds):.1f}", f"{1e3 * min(step.seconds):.1f}"
+        table.add_row(step.pool, *milliseconds, f"{1e3 * step.pools_seconds:.1f}", f"{step.pools_share:.1%}")
+    console.print(table)
     console.print(
-        f"A training step with {race.pool} takes {between['median']:.3f} × the time of one with {BASE}: the median of "
-        f"{race.pairs} pairs, half of them between {between['low']:.3f} and {between['high']:.3f}.",
+        f"A training step with {benchmark.pool} takes {ratio['median']:.3f} × the time of one with {BASE}: the median "
+        f"of {benchmark.pairs} pairs, half of them between {ratio['low']:.3f} and {ratio['high']:.3f}.",
         highlight=False,
     )
-    said = f"dsn for {race.data}, width {race.width:g}, batch {race.batch}, {race.layout}, threads: {race.threads}"
-    console.print(f"{said}\n{machine.told(facts)}", highlight=False, style="dim")
-    record = facts | {"settings": asdict(race), "ratio": between, "outcomes": [asdict(o) for o in outcomes]}
+    console.print(f"{benchmark}\n{machine.told(facts)}", highlight=False, style="dim")
+    record = facts | {"settings": asdict(benchmark), "ratio": ratio, "outcomes": [asdict(step) for step in steps]}
     machine.write(out / "net.json", record)
     machine.warn(console, facts)
     console.out(f"Written: {out / 'net.json'}", highlight=False)

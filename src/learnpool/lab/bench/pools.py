@@ -20,36 +20,36 @@ from rich.console import Console
 from ...ops.window import by
 from .. import machine
 from ..figure import STYLE
-from .contestants import MODES, Call, contestants
-from .plan import Plan
-from .report import Timing, chart, summarize, table
+from .contestants import MODES, Call, build_contestants
+from .options import PoolBenchmark
+from .report import Timing, build_table, draw_chart, summarize
 
 LEAST = 20e-3  # seconds; a shorter call is repeated within one timing
-HOW = (
+FOOTNOTE = (
     "copy: x into memory that exists, the limit of this memory; clone: into fresh memory, which outputs and gradients "
     "need too; both twice for forward + backward. Kept for backward: bytes beside x and parameters, over those of x."
 )
 
 
-def measure(plan: Plan, advance: Callable[[], None]) -> list[Timing]:
+def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timing]:
     """Time everything; ``advance`` is called after every round of every shape."""
     order = random.Random(0)
     timings = []
-    for shape in plan.shapes:
-        turns = [(c, mode, call) for c in contestants(plan, shape) for mode, call in c.calls.items()]
-        repeats = [max(1, min(1000, round(LEAST / clock(call)))) for _, _, call in turns]
+    for shape in benchmark.shapes:
+        turns = [(c, mode, call) for c in build_contestants(benchmark, shape) for mode, call in c.calls.items()]
+        repeats = [max(1, min(1000, round(LEAST / time_call(call)))) for _, _, call in turns]
         seconds: list[list[float]] = [[] for _ in turns]
-        for _ in range(plan.rounds):
+        for _ in range(benchmark.rounds):
             for k in order.sample(range(len(turns)), len(turns)):
                 turns[k][2]()
-                seconds[k].append(clock(turns[k][2], repeats[k]))
+                seconds[k].append(time_call(turns[k][2], repeats[k]))
             advance()
         for (c, mode, _), calls, times in zip(turns, repeats, seconds, strict=True):
             timings.append(Timing(c.name, mode, shape, calls, times, c.kept))
     return timings
 
 
-def clock(call: Call, calls: int = 1) -> float:
+def time_call(call: Call, calls: int = 1) -> float:
     """Seconds per call."""
     began = time.perf_counter()
     for _ in range(calls):
@@ -57,24 +57,24 @@ def clock(call: Call, calls: int = 1) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def bench(plan: Plan, out: Path) -> None:
+def bench(benchmark: PoolBenchmark, out: Path) -> None:
     """Measure, print a table for each mode, write ``pools.json`` and ``pools.png``."""
     console = Console()
     machine.prepare(out)
     facts = machine.facts()  # before our own work is a part of the load
-    steps = len(plan.shapes) * plan.rounds
-    with machine.threads(plan.threads), machine.progress("timing", steps, console) as advance:
-        timings = measure(plan, advance)
-    lines = summarize(timings)
+    steps = len(benchmark.shapes) * benchmark.rounds
+    with machine.threads(benchmark.threads), machine.progress("timing", steps, console) as advance:
+        timings = measure(benchmark, advance)
+    summaries = summarize(timings)
     for mode in MODES:
-        console.print(table(timings, lines, mode))
-    said = conditions(plan, facts)
-    console.print(f"{said}\n{HOW}", highlight=False, style="dim")
+        console.print(build_table(timings, summaries, mode))
+    conditions = describe_conditions(benchmark, facts)
+    console.print(f"{conditions}\n{FOOTNOTE}", highlight=False, style="dim")
     with mpl.rc_context(STYLE):
-        chart(lines, said).savefig(out / "pools.png", dpi=150)
+        draw_chart(summaries, conditions).savefig(out / "pools.png", dpi=150)
     record = facts | {
-        "settings": asdict(plan),
-        "summary": [asdict(line) for line in lines],
+        "settings": asdict(benchmark),
+        "summary": [asdict(summary) for summary in summaries],
         "timings": [asdict(timing) | {"median": timing.median, "best": timing.best} for timing in timings],
     }
     machine.write(out / "pools.json", record)
@@ -82,7 +82,7 @@ def bench(plan: Plan, out: Path) -> None:
     console.out(f"Written: {out / 'pools.png'}, {out / 'pools.json'}", highlight=False)
 
 
-def conditions(plan: Plan, facts: dict[str, Any]) -> str:
+def describe_conditions(benchmark: PoolBenchmark, facts: dict[str, Any]) -> str:
     """What was measured on what, for a reader of the table or the chart alone."""
-    shapes = ", ".join(map(by, plan.shapes))
-    return f"{shapes}; {plan}, median of {plan.rounds} rounds\n{machine.told(facts)}"
+    shapes = ", ".join(map(by, benchmark.shapes))
+    return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{machine.told(facts)}"

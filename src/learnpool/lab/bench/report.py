@@ -16,7 +16,9 @@ from ...ops.window import by
 from .contestants import BOTH, COMPILED, COPIES, HAND, MODES, REFERENCE
 
 TITLE = "Time of a pool, as a multiple of max pooling's"
-READ = "bars: geometric means over shapes (▸ cut); dots: shapes; dotted: a copy of x, two copies for forward + backward"
+LEGEND = (
+    "bars: geometric means over shapes (▸ cut); dots: shapes; dotted: a copy of x, two copies for forward + backward"
+)
 COLOURS = {"ours": RIGHT, "torch": GREY, "hand": "#b6bec8"}
 
 
@@ -41,7 +43,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Line:
+class ContestantSummary:
     """One contestant in one mode over all shapes, as ratios to max: by medians, and by best rounds."""
 
     name: str
@@ -52,45 +54,47 @@ class Line:
     kept: float | None  # on average
 
 
-def summarize(timings: Sequence[Timing]) -> list[Line]:
+def summarize(timings: Sequence[Timing]) -> list[ContestantSummary]:
     """Ratios to max on the same shape in the same mode, and their geometric means."""
     base = {(t.mode, t.shape): t for t in timings if t.name == "max"}
-    lines = []
+    summaries = []
     for mode in MODES:
         for name in dict.fromkeys(t.name for t in timings):
-            found = [t for t in timings if (t.name, t.mode) == (name, mode)]
-            ratios = {by(t.shape): t.median / base[mode, t.shape].median for t in found}
-            best = statistics.geometric_mean(t.best / base[mode, t.shape].best for t in found)
-            kept = [t.kept for t in found if t.kept is not None and mode == BOTH]
+            matches = [t for t in timings if (t.name, t.mode) == (name, mode)]
+            ratios = {by(t.shape): t.median / base[mode, t.shape].median for t in matches}
+            best = statistics.geometric_mean(t.best / base[mode, t.shape].best for t in matches)
+            kept = [t.kept for t in matches if t.kept is not None and mode == BOTH]
             mean = statistics.geometric_mean(ratios.values())
-            lines.append(Line(name, mode, ratios, mean, best, statistics.fmean(kept) if kept else None))
-    return lines
+            summaries.append(
+                ContestantSummary(name, mode, ratios, mean, best, statistics.fmean(kept) if kept else None)
+            )
+    return summaries
 
 
-def table(timings: Sequence[Timing], lines: Sequence[Line], mode: str) -> Table:
+def build_table(timings: Sequence[Timing], summaries: Sequence[ContestantSummary], mode: str) -> Table:
     """One mode for a terminal: milliseconds and ratios for each shape, and the means."""
-    drawn = Table(title=mode + ("" if mode == BOTH else " only (no_grad)"), title_justify="left", title_style="bold")
-    drawn.add_column("")
+    table = Table(title=mode + ("" if mode == BOTH else " only (no_grad)"), title_justify="left", title_style="bold")
+    table.add_column("")
     shapes = list(dict.fromkeys(t.shape for t in timings))
     for shape in shapes:
-        drawn.add_column(f"{by(shape)}\nms   × max", justify="right")
-    drawn.add_column("mean\n× max", justify="right")
-    drawn.add_column("best\n× max", justify="right")
+        table.add_column(f"{by(shape)}\nms   × max", justify="right")
+    table.add_column("mean\n× max", justify="right")
+    table.add_column("best\n× max", justify="right")
     if mode == BOTH:
-        drawn.add_column("kept for\nbackward", justify="right")
-    of_mode = [line for line in lines if line.mode == mode]
-    for line, following in zip(of_mode, [*of_mode[1:], None], strict=True):
+        table.add_column("kept for\nbackward", justify="right")
+    rows = [summary for summary in summaries if summary.mode == mode]
+    for summary, following in zip(rows, [*rows[1:], None], strict=True):
         cells = []
         for shape in shapes:
-            ms = [1e3 * t.median for t in timings if (t.name, t.mode, t.shape) == (line.name, mode, shape)]
-            cells.append(f"{ms[0]:.{2 if ms[0] >= 1 else 3}f} {line.ratios[by(shape)]:7.3f}" if ms else "–")
-        kept = [] if mode != BOTH else ["" if line.kept is None else f"{line.kept:.2f}"]
-        ends = following is not None and kind(line.name) != kind(following.name)
-        drawn.add_row(line.name, *cells, f"{line.mean:.3f}", f"{line.best:.3f}", *kept, end_section=ends)
-    return drawn
+            ms = [1e3 * t.median for t in timings if (t.name, t.mode, t.shape) == (summary.name, mode, shape)]
+            cells.append(f"{ms[0]:.{2 if ms[0] >= 1 else 3}f} {summary.ratios[by(shape)]:7.3f}" if ms else "–")
+        kept = [] if mode != BOTH else ["" if summary.kept is None else f"{summary.kept:.2f}"]
+        ends = following is not None and classify(summary.name) != classify(following.name)
+        table.add_row(summary.name, *cells, f"{summary.mean:.3f}", f"{summary.best:.3f}", *kept, end_section=ends)
+    return table
 
 
-def kind(name: str) -> str:
+def classify(name: str) -> str:
     """Whose: PyTorch's own, ours, composed of PyTorch's operators, or a copy."""
     if name in COPIES:
         return "copy"
@@ -103,42 +107,44 @@ def kind(name: str) -> str:
     )
 
 
-def chart(lines: Sequence[Line], conditions: str) -> Figure:
+def draw_chart(summaries: Sequence[ContestantSummary], conditions: str) -> Figure:
     """Bars of the mean ratios to max with a dot for each shape, and lines where max and a copy of x are."""
-    names = [l.name for l in lines if l.mode == BOTH and l.name not in ("max", *COPIES)]
-    shown = [line for line in lines if kind(line.name) not in ("hand", "copy")]  # by hand runs off the chart
-    limit = 1.2 * max(ratio for line in shown for ratio in line.ratios.values())
-    said = [part for line in conditions.splitlines() for part in textwrap.wrap(line, 150)]
-    head, foot = 1.3, 0.45 + 0.16 * len(said)  # inches
+    names = [s.name for s in summaries if s.mode == BOTH and s.name not in ("max", *COPIES)]
+    visible = [
+        summary for summary in summaries if classify(summary.name) not in ("hand", "copy")
+    ]  # by hand runs off the chart
+    limit = 1.2 * max(ratio for summary in visible for ratio in summary.ratios.values())
+    notes = [part for line in conditions.splitlines() for part in textwrap.wrap(line, 150)]
+    head, foot = 1.3, 0.45 + 0.16 * len(notes)  # inches
     height = head + 0.36 * len(names) + foot
     figure = Figure(figsize=(10, height))
     figure.subplots_adjust(left=0.18, right=0.985, bottom=foot / height, top=1 - head / height, wspace=0.1)
     figure.text(0.012, 1 - 0.3 / height, TITLE, fontsize=13, weight="bold", color=INK, va="center")
-    figure.text(0.012, 1 - 0.56 / height, READ, fontsize=8.5, color=GREY, va="center")
-    figure.text(0.012, 0.1 / height, "\n".join(said), fontsize=7.5, color=GREY, va="bottom", linespacing=1.4)
+    figure.text(0.012, 1 - 0.56 / height, LEGEND, fontsize=8.5, color=GREY, va="center")
+    figure.text(0.012, 0.1 / height, "\n".join(notes), fontsize=7.5, color=GREY, va="bottom", linespacing=1.4)
     for axes, mode in zip(figure.subplots(1, 2, sharex=True, sharey=True), MODES, strict=True):
-        panel(axes, {line.name: line for line in lines if line.mode == mode}, names, limit)
+        draw_panel(axes, {summary.name: summary for summary in summaries if summary.mode == mode}, names, limit)
         title = mode if mode == BOTH else "forward only"
         axes.set_title(title, loc="left", fontsize=10.5, weight="bold", color=INK, pad=18)
         axes.set(xlim=(0, limit), ylim=(len(names) - 0.45, -0.6))
     return figure
 
 
-def panel(axes: Any, lines: dict[str, Line], names: Sequence[str], limit: float) -> None:
+def draw_panel(axes: Any, summaries: dict[str, ContestantSummary], names: Sequence[str], limit: float) -> None:
     """One mode; a bar beyond ``limit`` is cut, and its number says how long it is."""
     for place, name in enumerate(names):
-        line = lines[name]
-        axes.barh(place, line.mean, height=0.62, color=COLOURS[kind(name)], zorder=2)
-        spots = list(line.ratios.values())
+        summary = summaries[name]
+        axes.barh(place, summary.mean, height=0.62, color=COLOURS[classify(name)], zorder=2)
+        spots = list(summary.ratios.values())
         axes.scatter(spots, [place] * len(spots), s=14, color="white", edgecolor=INK, linewidth=0.8, zorder=4)
         look: Any = {"va": "center", "fontsize": 9, "weight": "bold", "color": INK, "zorder": 5}
-        if line.mean > 0.9 * limit:
-            axes.text(0.985 * limit, place, f"{line.mean:.2f} ▸", ha="right", **look)
+        if summary.mean > 0.9 * limit:
+            axes.text(0.985 * limit, place, f"{summary.mean:.2f} ▸", ha="right", **look)
         else:
             look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            end = (max(line.mean, *(spot for spot in spots if spot < limit)), place)
-            axes.annotate(f"{line.mean:.2f}", end, (7, 0), textcoords="offset points", **look | {"zorder": 3})
-    for at, word, colour, style in ((1, "max", LEFT, "--"), (lines["copy"].mean, "copy", INK, ":")):
+            end = (max(summary.mean, *(spot for spot in spots if spot < limit)), place)
+            axes.annotate(f"{summary.mean:.2f}", end, (7, 0), textcoords="offset points", **look | {"zorder": 3})
+    for at, word, colour, style in ((1, "max", LEFT, "--"), (summaries["copy"].mean, "copy", INK, ":")):
         axes.axvline(at, color=colour, linewidth=1.3, linestyle=style, zorder=2.5)
         axes.text(at, -0.68, word, color=colour, fontsize=8.5, ha="center", va="bottom")
     axes.set_yticks(range(len(names)), [textwrap.fill(name, 24) for name in names])

@@ -27,8 +27,8 @@ from ..runs.presets import preset
 from ..runs.run import Run
 from ..runs.training import Step, Training
 from .contestants import Call
-from .net import ratio
-from .pools import clock
+from .net import summarize_ratio
+from .pools import time_call
 
 WARM = 3  # pairs that do not count
 IMAGES = 20_000  # 245 MB, far more than any cache holds
@@ -36,7 +36,7 @@ BATCHES, STEP = 0.02, 1.03  # what we promise at most: the share of making batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Race:
+class TrainBenchmark:
     """Everything that decides what is measured."""
 
     pool: str = "max"
@@ -45,6 +45,10 @@ class Race:
     pairs: int = 60
     threads: int
 
+    def __str__(self) -> str:
+        sizes = f"width {self.width:g}, batch {self.batch}"
+        return f"dsn for cifar10, {self.pool}, {sizes}, threads: {self.threads}"
+
     @property
     def run(self) -> Run:
         """The run of the ``cpu`` preset on CIFAR10 that is timed."""
@@ -52,7 +56,7 @@ class Race:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PairedTimes:
     """Seconds, pair by pair: the lab's step, what of it made the batch, and the step by hand."""
 
     lab: list[float]
@@ -60,8 +64,8 @@ class Outcome:
     hand: list[float]
 
 
-class Timed(Batches):
-    """Batches that know how long each took to make."""
+class TimedBatches(Batches):
+    """Batches that record how long each took to make."""
 
     seconds: list[float]
 
@@ -76,7 +80,7 @@ class Timed(Batches):
             yield batch
 
 
-def by_hand(model: nn.Module, run: Run) -> Call:
+def make_hand_step(model: nn.Module, run: Run) -> Call:
     """Forward, loss, backward and SGD on one batch, as anyone would write it."""
     optimizer = torch.optim.SGD(
         model.parameters(), lr=run.rate[0], momentum=run.momentum, nesterov=run.nesterov, weight_decay=run.decay
@@ -93,59 +97,58 @@ def by_hand(model: nn.Module, run: Run) -> Call:
     return step
 
 
-def race(asked: Race, advance: Callable[[], None]) -> Outcome:
+def time_pairs(benchmark: TrainBenchmark, advance: Callable[[], None]) -> PairedTimes:
     """Let the lab train on noise in CIFAR10's shape, and after each step of its own take one by hand."""
-    run, alone = asked.run, Ranks(0, 1, torch.device("cpu"))
-    count = max(IMAGES, run.batch * (asked.pairs + WARM))
+    run, alone = benchmark.run, Ranks(0, 1, torch.device("cpu"))
+    count = max(IMAGES, run.batch * (benchmark.pairs + WARM))
     noise = torch.Generator().manual_seed(0)
     images = torch.randn(count, 3, 32, 32, generator=noise)
     train = Whole(images, torch.arange(count) % 10, Augment(run.pad, run.mirror))
-    shown = Timed(run, train, train, train, (3, 32, 32), tuple("0123456789"), "")
-    object.__setattr__(shown, "seconds", [])  # it is frozen
-    training = Training(run, shown, alone, Path(), None)
-    hand = by_hand(copy.deepcopy(training.model), run)
-    outcome = Outcome([], shown.seconds, [])
+    batches = TimedBatches(run, train, train, train, (3, 32, 32), tuple("0123456789"), "")
+    object.__setattr__(batches, "seconds", [])  # it is frozen
+    training = Training(run, batches, alone, Path(), None)
+    hand = make_hand_step(copy.deepcopy(training.model), run)
+    times = PairedTimes([], batches.seconds, [])
     last = time.perf_counter()
 
     def watch(step: Step) -> None:
         nonlocal last
-        outcome.lab.append(time.perf_counter() - last)
-        outcome.hand.append(clock(hand))
+        times.lab.append(time.perf_counter() - last)
+        times.hand.append(time_call(hand))
         if step.step > WARM:
             advance()
-        if step.step == WARM + asked.pairs:
+        if step.step == WARM + benchmark.pairs:
             raise StopIteration
         last = time.perf_counter()
 
     with suppress(StopIteration):
         training.learn(watch)
-    return Outcome(*(times[WARM:] for times in (outcome.lab, outcome.batches, outcome.hand)))
+    return PairedTimes(*(seconds[WARM:] for seconds in (times.lab, times.batches, times.hand)))
 
 
-def bench(asked: Race, out: Path) -> None:
-    """Race, print two sentences, write ``train.json``."""
+def bench(benchmark: TrainBenchmark, out: Path) -> None:
+    """Time the pairs, print two sentences, write ``train.json``."""
     console = Console()
     machine.prepare(out)
     facts = machine.facts()  # before our own work is a part of the load
-    bar = machine.progress("training", asked.pairs, console)
-    with machine.threads(asked.threads), torch.random.fork_rng(), bar as advance:
-        outcome = race(asked, advance)
-    steps = ratio(outcome.hand, outcome.lab)
-    share = statistics.median(made / whole for made, whole in zip(outcome.batches, outcome.lab, strict=True))
-    milliseconds = {name: 1e3 * statistics.median(times) for name, times in asdict(outcome).items()}
+    bar = machine.progress("training", benchmark.pairs, console)
+    with machine.threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
+        times = time_pairs(benchmark, advance)
+    steps = summarize_ratio(times.hand, times.lab)
+    share = statistics.median(made / whole for made, whole in zip(times.batches, times.lab, strict=True))
+    milliseconds = {name: 1e3 * statistics.median(seconds) for name, seconds in asdict(times).items()}
     console.print(
         f"A training step of the lab takes {milliseconds['lab']:.1f} ms, {steps['median']:.3f} × the same step by hand "
-        f"({milliseconds['hand']:.1f} ms): the median of {asked.pairs} pairs, half of them between {steps['low']:.3f} "
-        f"and {steps['high']:.3f}. Promised: at most {STEP}.",
+        f"({milliseconds['hand']:.1f} ms): the median of {benchmark.pairs} pairs, half of them between "
+        f"{steps['low']:.3f} and {steps['high']:.3f}. Promised: at most {STEP}.",
         highlight=False,
     )
     console.print(
         f"Making its batch is {share:.2%} of it ({milliseconds['batches']:.2f} ms). Promised: at most {BATCHES:.0%}.",
         highlight=False,
     )
-    said = f"dsn for cifar10, {asked.pool}, width {asked.width:g}, batch {asked.batch}, threads: {asked.threads}"
-    console.print(f"{said}\n{machine.told(facts)}", highlight=False, style="dim")
-    record = facts | {"settings": asdict(asked), "ratio": steps, "batches_share": share, "seconds": asdict(outcome)}
+    console.print(f"{benchmark}\n{machine.told(facts)}", highlight=False, style="dim")
+    record = facts | {"settings": asdict(benchmark), "ratio": steps, "batches_share": share, "seconds": asdict(times)}
     machine.write(out / "train.json", record)
     machine.warn(console, facts)
     console.out(f"Written: {out / 'train.json'}", highlight=False)

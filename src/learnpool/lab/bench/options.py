@@ -17,7 +17,7 @@ DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.float64, torc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PoolBenchmark:
     """Everything that decides what is measured."""
 
     shapes: tuple[tuple[int, ...], ...]
@@ -31,17 +31,17 @@ class Plan:
     compiled: bool
     reference: bool
 
-    def window_of(self, shape: Sequence[int]) -> Window:
+    def make_window(self, shape: Sequence[int]) -> Window:
         kernel, stride, padding, dilation = self.window
         return Window.of("--window", len(shape) - 2, kernel, stride, padding, dilation, self.ceil_mode)
 
     def __str__(self) -> str:
         kernel, stride, padding, dilation = self.window
-        said = f"window {kernel}, stride {stride}, padding {padding}" + f", dilation {dilation}" * (dilation > 1)
-        return f"{said}{', ceil mode' * self.ceil_mode}; {self.layout}, {self.dtype}, threads: {self.threads}"
+        text = f"window {kernel}, stride {stride}, padding {padding}" + f", dilation {dilation}" * (dilation > 1)
+        return f"{text}{', ceil mode' * self.ceil_mode}; {self.layout}, {self.dtype}, threads: {self.threads}"
 
 
-def plan(
+def parse_options(
     shapes: str,
     window: str,
     pools: str,
@@ -54,15 +54,15 @@ def plan(
     ceil_mode: bool = False,
     compiled: bool = False,
     reference: bool = False,
-) -> Plan:
+) -> PoolBenchmark:
     """What the options of the command line ask for; ValueError names the option that is wrong."""
-    sizes = tuple(numbers(text, "x") for text in shapes.split(","))
+    sizes = tuple(parse_numbers(text, "x") for text in shapes.split(","))
     for text, size in zip(shapes.split(","), sizes, strict=True):
         if not 3 <= len(size) <= 5 or min(size) < 1:
             raise ValueError(f"--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got {text.strip()!r}")
         if layout == "channels_last" and len(size) == 3:
             raise ValueError(f"--layout: channels_last needs 2d or 3d shapes, got {text.strip()!r}")
-    geometry = numbers(window, ",")
+    geometry = parse_numbers(window, ",")
     if not 3 <= len(geometry) <= 4:
         raise ValueError(f"--window: wanted kernel,stride,padding or kernel,stride,padding,dilation, got {window!r}")
     if layout not in LAYOUTS:
@@ -77,7 +77,7 @@ def plan(
         if name.part().pool == "avg" and geometry[3:] > (1,):
             raise ValueError("--pools: avg has no dilation")
         names.append(str(name).replace("()", ""))
-    made = Plan(
+    benchmark = PoolBenchmark(
         shapes=tuple(dict.fromkeys(sizes)),
         window=(*geometry, 1)[:4],
         ceil_mode=ceil_mode,
@@ -90,12 +90,12 @@ def plan(
         reference=reference,
     )
     for size in sizes:
-        if min(made.window_of(size).output_size(size[2:])) < 1:
+        if min(benchmark.make_window(size).output_size(size[2:])) < 1:
             raise ValueError(f"--window: {window!r} does not fit into the shape {by(size)}")
-    return made
+    return benchmark
 
 
-def numbers(text: str, separator: str) -> tuple[int, ...]:
+def parse_numbers(text: str, separator: str) -> tuple[int, ...]:
     """``64x128x32x32`` as ints; nothing at all if something in it is none."""
     with suppress(ValueError):
         return tuple(int(part) for part in text.split(separator))

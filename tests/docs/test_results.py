@@ -6,14 +6,14 @@ from pathlib import Path
 from cpu_table import Bench, lines
 from learnpool.lab.runs.directory import Result, read_metrics, read_result
 from learnpool.lab.runs.presets import preset
-from learnpool.lab.runs.run import read
+from learnpool.lab.runs.run import parse_run
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def test_the_baseline_is_the_cpu_presets():
     directory = RESULTS / "baseline"
-    run, result = read((directory / "run.json").read_text(encoding="utf-8")), read_result(directory)
+    run, result = parse_run((directory / "run.json").read_text(encoding="utf-8")), read_result(directory)
     assert isinstance(result, Result)
     assert run == preset("cpu", "cifar10")
     assert result.id == run.id

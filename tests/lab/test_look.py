@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import learnpool
 from learnpool.lab import data, look
 from learnpool.lab.data import KINDS
-from learnpool.lab.runs.batches import batches
+from learnpool.lab.runs.batches import load_batches
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
 from runs import ALONE, SMALL
@@ -197,7 +197,7 @@ def test_a_runs_image_is_prepared_as_in_the_run(prepare, tmp_path, monkeypatch):
     Image.fromarray(cells.numpy()).convert("RGB").save(tmp_path / "seven.png")
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
     ours = look.as_trained(tmp_path / run.id, tmp_path / "seven.png")
-    assert_close(ours, batches(run, None, ALONE).test.images[7])
+    assert_close(ours, load_batches(run, None, ALONE).test.images[7])
     said = look.look(tmp_path / run.id, tmp_path / "seven.png", tmp_path / "look.png")
     assert torch.equal(said.image, ours)
     Image.new("RGBA", (30, 20)).save(tmp_path / "large.png")
@@ -220,8 +220,8 @@ def photos(tmp_path):
 
 
 def test_a_folders_image_is_cropped_as_in_the_run(photos, tmp_path):
-    test = batches(photos, None, ALONE).test
-    (images, _), *_ = test.shown([torch.arange(len(test.labels))], slice(None), None)
+    test = load_batches(photos, None, ALONE).test
+    (images, _), *_ = test.iter_batches([torch.arange(len(test.labels))], slice(None), None)
     for path, pixels in zip(test.files.paths, images, strict=True):
         assert torch.equal(look.as_trained(tmp_path / photos.id, path), pixels)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from . import fail, mistakes
-from .train import changed, tell_skipped
+from .train import changed, print_skipped
 
 POOLS = "max,avg,half,mixed,gated,tree2"
 
@@ -74,7 +74,7 @@ def compare(
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
     if not quiet:
-        tell_skipped(sorted({name for one in compared.values() for name in one.skipped}))
+        print_skipped(sorted({name for one in compared.values() for name in one.skipped}))
     for page, one in compared.items():
         said = one.answer
         of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""

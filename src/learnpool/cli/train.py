@@ -78,7 +78,7 @@ def train(
     }
     result = _trained(run, out, show=first and not quiet and not as_json, **options)
     if first and not quiet and not as_json:
-        tell_skipped(result.skipped)
+        print_skipped(result.skipped)
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
@@ -87,7 +87,7 @@ def train(
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {out / run.id}")
 
 
-def tell_skipped(files: Sequence[str]) -> None:
+def print_skipped(files: Sequence[str]) -> None:
     """Name on stderr the images that were left out."""
     if files:
         more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""

@@ -18,8 +18,8 @@ import learnpool
 from ..explanation.measurement import Explanation, learned
 from . import data, machine
 from .figure import STYLE
-from .runs.checkpoint import load_fitted
-from .runs.networks import recorded
+from .runs.checkpoint import load_preparation
+from .runs.networks import read_run
 
 NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 
@@ -147,12 +147,12 @@ def prepared(
 
 def as_trained(directory: Path, image: Path) -> Tensor:
     """``[channels, height, width]``: the image as the run in a directory showed its test images to the network."""
-    run, _, state = recorded(directory)
+    run, _, state = read_run(directory)
     shown = picture(image)  # says so if it is none
     count, height, width = state["image"]
     x = cells(shown, count, (height, width)) if run.data in data.NAMES else data.decode(image, run.image_size)
     try:
-        return data.Preparation(run.prepare, load_fitted(directory))(x[None])[0]
+        return data.Preparation(run.prepare, load_preparation(directory))(x[None])[0]
     except (TypeError, RuntimeError):
         raise ValueError(f"look: {directory} does not have what its preparation {run.prepare} was fitted to") from None
 

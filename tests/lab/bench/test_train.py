@@ -13,7 +13,7 @@ SETTINGS = {"pool": "gated", "batch": 4, "width": 0.05, "pairs": 3, "threads": 1
 
 def test_the_labs_own_loop_is_timed(monkeypatch):
     monkeypatch.setattr(train, "IMAGES", 40)
-    step, apply = train.Training.step, train.Augment.apply
+    step, apply = train.Training.train_step, train.Augment.apply
 
     def slow_step(self, *given):
         time.sleep(0.05)
@@ -23,7 +23,7 @@ def test_the_labs_own_loop_is_timed(monkeypatch):
         time.sleep(0.02)
         return apply(self, *given)
 
-    monkeypatch.setattr(train.Training, "step", slow_step)
+    monkeypatch.setattr(train.Training, "train_step", slow_step)
     monkeypatch.setattr(train.Augment, "apply", slow_apply)
     monkeypatch.setattr(train, "make_hand_step", lambda model, run: lambda: time.sleep(0.03))
     turns = []

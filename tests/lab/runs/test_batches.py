@@ -8,7 +8,7 @@ from PIL import Image
 
 from learnpool import cli
 from learnpool.lab.data import DataError
-from learnpool.lab.runs.batches import batches, seeded
+from learnpool.lab.runs.batches import derive_seed, load_batches
 from learnpool.lab.runs.distributed import Ranks
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
@@ -18,7 +18,7 @@ ALONE = Ranks(0, 1, torch.device("cpu"))
 
 
 def epoch(run, number):
-    return list(batches(run, None, ALONE).epoch(number, ALONE))
+    return list(load_batches(run, None, ALONE).train_batches(number, ALONE))
 
 
 def test_seed_and_epoch_decide_the_batches():
@@ -28,29 +28,31 @@ def test_seed_and_epoch_decide_the_batches():
     assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(first, again, strict=True))
     assert not torch.equal(first[0][1], later[0][1])
     assert not torch.equal(first[0][1], epoch(Run(pad=1, mirror=True, batch=100, seed=1), 0)[0][1])
-    assert len({seeded(run, use, e) for use in ("batches", "noise", "weights") for e in range(50)}) == 150
+    assert len({derive_seed(run, use, e) for use in ("batches", "noise", "weights") for e in range(50)}) == 150
 
 
 def test_an_epoch_shows_every_image_at_most_once():
-    shown = batches(Run(batch=100), None, ALONE)
-    seen = torch.cat([x for x, _ in shown.epoch(0, ALONE)]).flatten(1)
+    shown = load_batches(Run(batch=100), None, ALONE)
+    seen = torch.cat([x for x, _ in shown.train_batches(0, ALONE)]).flatten(1)
     assert len(seen.unique(dim=0)) == len(shown.train.images[:1100].flatten(1).unique(dim=0)) == 1100
 
 
 def test_augmentation_is_for_training_only():
-    plain, augmented = (batches(Run(pad=pad, mirror=pad > 0), None, ALONE) for pad in (0, 1))
+    plain, augmented = (load_batches(Run(pad=pad, mirror=pad > 0), None, ALONE) for pad in (0, 1))
     for held in ("validation", "test"):
         for (x, _), (u, _) in zip(
-            plain.held(getattr(plain, held), ALONE), augmented.held(getattr(augmented, held), ALONE), strict=True
+            plain.eval_batches(getattr(plain, held), ALONE),
+            augmented.eval_batches(getattr(augmented, held), ALONE),
+            strict=True,
         ):
             assert torch.equal(x, u)
-    (x, y), (u, v) = next(plain.epoch(0, ALONE)), next(augmented.epoch(0, ALONE))
+    (x, y), (u, v) = next(plain.train_batches(0, ALONE)), next(augmented.train_batches(0, ALONE))
     assert torch.equal(y, v)
     assert not torch.equal(x, u)
 
 
 def test_layout():
-    shown = batches(Run(channels_last=True, data="digits"), None, ALONE)
+    shown = load_batches(Run(channels_last=True, data="digits"), None, ALONE)
     assert shown.layout is torch.channels_last
 
 
@@ -71,12 +73,12 @@ SMALL = {"image_size": 16, "batch": 4, "epochs": 2, "width": 0.05, "init": "kaim
 
 def test_a_folder_streams(folder, tmp_path):
     run = Run(data=str(folder), mirror=True, channels_last=True, **SMALL)
-    shown = batches(run, None, ALONE)
+    shown = load_batches(run, None, ALONE)
     assert (shown.image, shown.classes, shown.steps) == ((3, 16, 16), ("cats", "dogs"), 5)
-    once, twice = (list(shown.epoch(0, ALONE)) for _ in range(2))
+    once, twice = (list(shown.train_batches(0, ALONE)) for _ in range(2))
     assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(once, twice, strict=True))
     assert once[0][0].is_contiguous(memory_format=torch.channels_last)
-    parts = [list(shown.epoch(0, Ranks(rank, 2, torch.device("cpu")))) for rank in (0, 1)]
+    parts = [list(shown.train_batches(0, Ranks(rank, 2, torch.device("cpu")))) for rank in (0, 1)]
     assert torch.equal(torch.cat([parts[0][2][0], parts[1][2][0]]), once[2][0])
     result = train(run, tmp_path / "runs", workers=1)
     assert result.images == {"train": 20, "validation": 4, "test": 8}
@@ -94,9 +96,9 @@ def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, t
         train(run, tmp_path / "runs")
     run = run.model_copy(update={"skip_broken": True})
     for workers in (0, 1):
-        shown = batches(run, None, ALONE, workers)
+        shown = load_batches(run, None, ALONE, workers)
         assert shown.skipped == (str(broken),)
-        assert [len(labels) for _, labels in shown.epoch(0, ALONE)] == [4] * shown.steps
+        assert [len(labels) for _, labels in shown.train_batches(0, ALONE)] == [4] * shown.steps
     result = train(run, tmp_path / "runs")
     assert result.images == {"train": 19, "validation": 4, "test": 8}
     assert result.skipped == [str(broken)]
@@ -107,7 +109,7 @@ def test_a_class_of_broken_images_cannot_be_skipped(folder):
     for image in (folder / "test" / "dogs").iterdir():
         image.write_bytes(b"")
     with pytest.raises(DataError, match=r": class dogs has no image for test that decodes$"):
-        batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
+        load_batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
 
 
 @pytest.mark.parametrize(("data", "said"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
@@ -129,12 +131,12 @@ def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):
     run = Run(data=str(folder), **SMALL)
-    before = batches(run, None, ALONE).digest
-    assert batches(run.model_copy(update={"seed": 1, "train_size": 12}), None, ALONE).digest == before
+    before = load_batches(run, None, ALONE).digest
+    assert load_batches(run.model_copy(update={"seed": 1, "train_size": 12}), None, ALONE).digest == before
     found = {before}
     for name in ("train/cats/3.png", "test/dogs/2.png"):
         Image.new("RGB", (24, 20)).save(folder / name)
-        found.add(batches(run, None, ALONE).digest)
+        found.add(load_batches(run, None, ALONE).digest)
     (folder / "test/dogs/2.png").rename(folder / "test/dogs/20.png")
-    found.add(batches(run, None, ALONE).digest)
+    found.add(load_batches(run, None, ALONE).digest)
     assert len(found) == 4

@@ -25,7 +25,7 @@ def trained(pool="gated:net", **options):
 
 
 def save(path, net, optimizer, epoch=1):
-    checkpoint.save(path, epoch, checkpoint.tensors_of(net, optimizer), {"note": "kept"})
+    checkpoint.save(path, epoch, checkpoint.collect_tensors(net, optimizer), {"note": "kept"})
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

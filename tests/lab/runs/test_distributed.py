@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from learnpool import StochasticPool2d
 from learnpool.lab.data import DataError
-from learnpool.lab.runs.batches import batches
-from learnpool.lab.runs.distributed import Ranks, WholeBatch
+from learnpool.lab.runs.batches import load_batches
+from learnpool.lab.runs.distributed import GlobalBatchRandomness, Ranks
 from learnpool.lab.runs.run import Run, RunError
 
 PAIR = [Ranks(rank, 2, torch.device("cpu")) for rank in (0, 1)]
@@ -19,8 +19,8 @@ def drawn(module, x, ranks=None):
     torch.manual_seed(7)
     if ranks is None:
         return module(x)
-    with WholeBatch(ranks):
-        return module(x[ranks.share(len(x))])
+    with GlobalBatchRandomness(ranks):
+        return module(x[ranks.local_slice(len(x))])
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -38,7 +38,7 @@ def test_rows_of_two_are_the_whole(module, layout):
 
 def test_nothing_is_drawn_in_evaluation():
     x = torch.rand(4, 3)
-    with WholeBatch(PAIR[1]):
+    with GlobalBatchRandomness(PAIR[1]):
         assert torch.equal(nn.Dropout(0.5).eval()(x), x)
         assert torch.equal(F.dropout(x, 0.0), x)
         assert torch.rand(2, 3).shape == torch.rand((2, 3)).shape == (2, 3)
@@ -47,19 +47,23 @@ def test_nothing_is_drawn_in_evaluation():
 def test_shares_are_all_and_apart():
     for count in (1, 7, 8):
         for world in (1, 2, 3):
-            parts = [list(range(count))[Ranks(rank, world, torch.device("cpu")).share(count)] for rank in range(world)]
+            parts = [
+                list(range(count))[Ranks(rank, world, torch.device("cpu")).local_slice(count)] for rank in range(world)
+            ]
             assert [row for part in parts for row in part] == list(range(count))
 
 
 def test_two_see_the_batches_of_one():
     run = Run(batch=40, pad=1, mirror=True, train_size=200)
-    shown = batches(run, None, ALONE)
-    for (x, y), *parts in zip(*(shown.epoch(3, ranks) for ranks in (ALONE, *PAIR)), strict=True):
+    shown = load_batches(run, None, ALONE)
+    for (x, y), *parts in zip(*(shown.train_batches(3, ranks) for ranks in (ALONE, *PAIR)), strict=True):
         assert torch.equal(torch.cat([images for images, _ in parts]), x)
         assert torch.equal(torch.cat([labels for _, labels in parts]), y)
     for held in (shown.validation, shown.test):
-        whole = torch.cat([labels for _, labels in shown.held(held, ALONE)])
-        assert torch.equal(torch.cat([labels for ranks in PAIR for _, labels in shown.held(held, ranks)]), whole)
+        whole = torch.cat([labels for _, labels in shown.eval_batches(held, ALONE)])
+        assert torch.equal(
+            torch.cat([labels for ranks in PAIR for _, labels in shown.eval_batches(held, ranks)]), whole
+        )
 
 
 def test_what_one_process_lacks_all_raise(monkeypatch):
@@ -70,11 +74,11 @@ def test_what_one_process_lacks_all_raise(monkeypatch):
 
     monkeypatch.setattr(distributed, "all_gather_object", gathered)
     with pytest.raises(DataError, match="^mnist: none of its files found$"):
-        PAIR[0].together(lambda: 3)
+        PAIR[0].raise_if_any_fails(lambda: 3)
     monkeypatch.setattr(distributed, "all_gather_object", lambda errors, mine: None)
-    assert PAIR[0].together(lambda: 3) == ALONE.together(lambda: 3) == 3
+    assert PAIR[0].raise_if_any_fails(lambda: 3) == ALONE.raise_if_any_fails(lambda: 3) == 3
 
 
 def test_a_batch_that_cannot_be_shared():
     with pytest.raises(RunError, match="^batch: 25 images cannot be shared evenly by 2 processes$"):
-        batches(Run(batch=25), None, PAIR[0])
+        load_batches(Run(batch=25), None, PAIR[0])

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from learnpool.lab.runs.presets import PRESETS, preset
-from learnpool.lab.runs.run import Run, RunError, described, read
+from learnpool.lab.runs.run import Run, RunError, make_run, parse_run
 
 
 def test_a_run_is_frozen():
@@ -49,8 +49,8 @@ def test_the_id_is_a_file_name_to_read():
 
 def test_a_run_survives_its_file():
     run = preset("paper", "cifar10", pool="tree3+gated", train_size=1000)
-    assert read(run.model_dump_json()) == run
-    assert read(json.dumps(run.model_dump(mode="json"))).id == run.id
+    assert parse_run(run.model_dump_json()) == run
+    assert parse_run(json.dumps(run.model_dump(mode="json"))).id == run.id
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_a_run_survives_its_file():
 )
 def test_mistakes_are_one_line(values, message):
     with pytest.raises(RunError, match=message) as caught:
-        described(values)
+        make_run(values)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_no_run():
     with pytest.raises(RunError, match="^run: "):
-        read('{"pool": 3}')
+        parse_run('{"pool": 3}')
     with pytest.raises(RunError, match="^run: "):
-        read("not json")
+        parse_run("not json")
 
 
 def test_the_paper_is_the_papers():

@@ -12,10 +12,10 @@ import learnpool
 from learnpool.lab import data
 from learnpool.lab.runs import directory, networks
 from learnpool.lab.runs import training as inner
-from learnpool.lab.runs.batches import batches
+from learnpool.lab.runs.batches import load_batches
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
-from learnpool.lab.runs.training import hinge
+from learnpool.lab.runs.training import squared_hinge
 from runs import ALONE, SMALL, STEPS, Stop, rows, stop_at, weights
 
 
@@ -56,7 +56,7 @@ def test_it_learns_and_the_error_is_the_last_ones(tmp_path):
     result = train(run, tmp_path)
     assert result.test_error < 20
     model = learnpool.load(tmp_path / run.id)
-    shown = batches(run, None, ALONE)
+    shown = load_batches(run, None, ALONE)
     with torch.no_grad():
         wrong = int((model(shown.test.images).argmax(1) != shown.test.labels).sum())
     assert result.test_error == pytest.approx(100 * wrong / 540)
@@ -65,7 +65,7 @@ def test_it_learns_and_the_error_is_the_last_ones(tmp_path):
 
 def test_the_reported_error_is_never_the_best_seen(monkeypatch, tmp_path):
     errors = iter([50.0, 51.0, 20.0, 21.0, 30.0, 31.0, 40.0, 41.0])  # validation and test, epoch by epoch
-    monkeypatch.setattr(inner.Training, "error", lambda self, held: next(errors))
+    monkeypatch.setattr(inner.Training, "evaluate", lambda self, split: next(errors))
     result = train(Run(**SMALL), tmp_path)
     assert (result.validation_error, result.test_error) == (40, 41)
 
@@ -86,7 +86,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_epoch(monkeypatch, tm
         return loss * float("nan") if len(calls) == 2 * STEPS + 3 else loss
 
     monkeypatch.setitem(inner.LOSSES, "softmax", failing)
-    monkeypatch.setattr(inner, "CHECKED", 4)
+    monkeypatch.setattr(inner, "CHECK_EVERY", 4)
     message = r"^the loss is nan in epoch 3, step 4 or shortly before, at a rate of .*; .* keeps epoch 2$"
     with pytest.raises(TrainingError, match=message):
         train(run, tmp_path)
@@ -98,7 +98,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_epoch(monkeypatch, tm
 
 def test_weights_that_are_no_numbers_are_not_kept(monkeypatch, tmp_path):
     run = Run(**SMALL)
-    step = inner.Training.step
+    step = inner.Training.train_step
 
     def poisoned(self, images, labels):
         said = step(self, images, labels)
@@ -106,7 +106,7 @@ def test_weights_that_are_no_numbers_are_not_kept(monkeypatch, tmp_path):
             self.model.conv1.bias.data[0] = float("inf")
         return torch.zeros(()), said[1]
 
-    monkeypatch.setattr(inner.Training, "step", poisoned)
+    monkeypatch.setattr(inner.Training, "train_step", poisoned)
     with pytest.raises(TrainingError, match=r"^the weights are not finite in epoch 2"):
         train(run, tmp_path)
     assert all(value.isfinite().all() for value in weights(tmp_path / run.id).values())
@@ -130,7 +130,7 @@ def test_the_directory_of_another_run(tmp_path):
 
 def test_two_at_once_are_refused(tmp_path):
     run = Run(**SMALL)
-    with directory.opened(run, tmp_path), pytest.raises(RunError, match="another process is training this run$"):
+    with directory.open_run(run, tmp_path), pytest.raises(RunError, match="another process is training this run$"):
         train(run, tmp_path)
     assert train(run, tmp_path).epochs == 4
 
@@ -204,22 +204,22 @@ def test_a_network_too_large_for_the_memory(tmp_path):
 def test_squared_hinge():
     votes = torch.tensor([[2.0, 0.5, -3.0], [0.0, 0.0, 0.0]])
     # 0 + 1.5² + 0 for the first image; three times 1 for the second.
-    assert hinge(votes, torch.tensor([0, 1])).item() == pytest.approx((2.25 + 3) / 2)
+    assert squared_hinge(votes, torch.tensor([0, 1])).item() == pytest.approx((2.25 + 3) / 2)
 
 
 def training(tmp_path, **options):
     run = Run(**SMALL | options)
-    return inner.Training(run, batches(run, None, ALONE), ALONE, tmp_path, None)
+    return inner.Training(run, load_batches(run, None, ALONE), ALONE, tmp_path, None)
 
 
-@pytest.mark.parametrize(("loss", "judge"), [("hinge", hinge), ("softmax", F.cross_entropy)])
+@pytest.mark.parametrize(("loss", "judge"), [("hinge", squared_hinge), ("softmax", F.cross_entropy)])
 def test_the_loss_is_that_of_the_output_and_squared_hinge_of_the_heads(loss, judge, tmp_path):
     begun = training(tmp_path, head_steps=5, loss=loss, dropout=0.0)
-    images, labels = next(begun.shown.epoch(0, ALONE))
+    images, labels = next(begun.batches.train_batches(0, ALONE))
     said = begun.model(images)
-    wanted = judge(said.votes, labels) + sum(hinge(votes, labels) for votes in said.heads)
+    wanted = judge(said.votes, labels) + sum(squared_hinge(votes, labels) for votes in said.heads)
     assert len(said.heads) == 6
-    loss, _ = begun.step(images, labels)
+    loss, _ = begun.train_step(images, labels)
     torch.testing.assert_close(loss, wanted.detach())
 
 
@@ -230,9 +230,9 @@ def test_rates_of_the_groups(tmp_path):
     falling = (1 + 1e-4 * 20) ** -0.75
     wanted = {"weights": 1, "weights.bias": 2, "classifier": 0.1, "classifier.bias": 0.2, "pools": 0.3}
     assert found == pytest.approx(wanted | {"heads": 0.001 * falling, "heads.bias": 0.002 * falling})
-    plain = networks.groups(Run(decay=5e-4, pool_decay=True), begun.model)
+    plain = networks.make_parameter_groups(Run(decay=5e-4, pool_decay=True), begun.model)
     assert {group["name"]: group["weight_decay"] for group in plain} == {"weights": 5e-4, "biases": 0, "pools": 5e-4}
-    undecayed = networks.groups(Run(decay=5e-4), begun.model)
+    undecayed = networks.make_parameter_groups(Run(decay=5e-4), begun.model)
     assert undecayed[-1]["weight_decay"] == 0
     assert len({id(p) for group in plain for p in group["params"]}) == len(list(begun.model.parameters()))
 
@@ -272,7 +272,7 @@ def test_compiled(tmp_path):
 def test_what_stays_when_heads_go_keeps_its_momentum(tmp_path):
     begun = training(tmp_path, head_steps=5)
     begun.set_rate(0)
-    begun.step(*next(begun.shown.epoch(0, ALONE)))
+    begun.train_step(*next(begun.batches.train_batches(0, ALONE)))
     before = {name: begun.optimizer.state[p]["momentum_buffer"] for name, p in begun.model.named_parameters()}
     begun.drop_heads(begun.model)
     after = {name: begun.optimizer.state[p]["momentum_buffer"] for name, p in begun.model.named_parameters()}
@@ -326,6 +326,6 @@ def test_the_pool_does_not_change_the_other_weights_or_the_batches(tmp_path):
     one, two = training(tmp_path, pool="max"), training(tmp_path, pool="tree3+gated")
     for name, value in one.model.state_dict().items():
         assert torch.equal(two.model.state_dict()[name], value)
-    for (x, y), (u, v) in zip(one.shown.epoch(1, ALONE), two.shown.epoch(1, ALONE), strict=True):
+    for (x, y), (u, v) in zip(one.batches.train_batches(1, ALONE), two.batches.train_batches(1, ALONE), strict=True):
         assert torch.equal(x, u)
         assert torch.equal(y, v)

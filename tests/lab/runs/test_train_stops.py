@@ -55,7 +55,7 @@ def test_a_stop_between_two_files_changes_nothing(name, monkeypatch, tmp_path):
             store(target, content)
 
         if name == "metrics.jsonl":
-            append = directory.append
+            append = directory.append_metrics
 
             def torn(where, row):
                 append(where, row)
@@ -63,7 +63,7 @@ def test_a_stop_between_two_files_changes_nothing(name, monkeypatch, tmp_path):
                     file.write('{"epoch": ')
                 raise Stop
 
-            patch.setattr(directory, "append", torn)
+            patch.setattr(directory, "append_metrics", torn)
         else:
             patch.setattr(machine, "store", stop)
         with pytest.raises(Stop):

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from .. import machine
 from ..data import Augment
-from ..runs.batches import Batches, Pairs, Whole
+from ..runs.batches import Batches, InMemoryImages, Pairs
 from ..runs.distributed import Ranks
 from ..runs.presets import preset
 from ..runs.run import Run
@@ -69,8 +69,8 @@ class TimedBatches(Batches):
 
     seconds: list[float]
 
-    def epoch(self, number: int, ranks: Ranks) -> Pairs:
-        made = super().epoch(number, ranks)
+    def train_batches(self, number: int, ranks: Ranks) -> Pairs:
+        made = super().train_batches(number, ranks)
         while True:
             began = time.perf_counter()
             batch = next(made, None)
@@ -103,7 +103,7 @@ def time_pairs(benchmark: TrainBenchmark, advance: Callable[[], None]) -> Paired
     count = max(IMAGES, run.batch * (benchmark.pairs + WARM))
     noise = torch.Generator().manual_seed(0)
     images = torch.randn(count, 3, 32, 32, generator=noise)
-    train = Whole(images, torch.arange(count) % 10, Augment(run.pad, run.mirror))
+    train = InMemoryImages(images, torch.arange(count) % 10, Augment(run.pad, run.mirror))
     batches = TimedBatches(run, train, train, train, (3, 32, 32), tuple("0123456789"), "")
     object.__setattr__(batches, "seconds", [])  # it is frozen
     training = Training(run, batches, alone, Path(), None)
@@ -122,7 +122,7 @@ def time_pairs(benchmark: TrainBenchmark, advance: Callable[[], None]) -> Paired
         last = time.perf_counter()
 
     with suppress(StopIteration):
-        training.learn(watch)
+        training.train_epoch(watch)
     return PairedTimes(*(seconds[WARM:] for seconds in (times.lab, times.batches, times.hand)))
 
 

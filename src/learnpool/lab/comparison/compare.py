@@ -17,7 +17,7 @@ from .. import machine
 from ..launch import cluster, processes
 from ..runs import directory
 from ..runs.presets import preset
-from ..runs.run import Run, RunError, for_a_file
+from ..runs.run import Run, RunError, make_file_name
 from . import report
 from .comparison import Comparison
 from .summary import percent
@@ -60,7 +60,7 @@ def compare(
     at_once = min(jobs or max(1, machine.cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
     shown = machine.bar("training", console or Console(quiet=True))
-    with directory.alone(out, "another comparison is under way here; wait, or give another --out"), shown as show:
+    with directory.lock(out, "another comparison is under way here; wait, or give another --out"), shown as show:
 
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
@@ -71,7 +71,7 @@ def compare(
             processes.launch(ordered, out, at_once, tell, **options)
     found = {}
     for data in (several := list(dict.fromkeys(run.data for run in runs))):
-        ending = f"-{for_a_file(data)}" if len(several) > 1 else ""
+        ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
         page = out / f"report{ending}.html"
         found[page] = report.write([out / run.id for run in runs if run.data == data], page)
         machine.write(out / f"compare{ending}.json", record(found[page]))

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..runs import checkpoint, directory
-from ..runs import run as described
 from ..runs.directory import Result
 from ..runs.presets import PRESETS, preset
-from ..runs.run import Run, RunError
+from ..runs.run import Run, RunError, parse_run
 from .summary import Line, Outcome, answer, summarize
 
 
@@ -88,8 +87,8 @@ def _entry(path: Path) -> Entry:
     result = directory.read_result(path) if path.is_dir() else None
     if result is None:
         raise RunError(f"compare: {path} is not the directory of a run that is done")
-    run = described.read((path / "run.json").read_text(encoding="utf-8"))
-    found = checkpoint.record(path)
+    run = parse_run((path / "run.json").read_text(encoding="utf-8"))
+    found = checkpoint.read_record(path)
     metrics = directory.read_metrics(path)
     if found is None or not metrics:
         raise RunError(f"compare: {path} has lost its {'metrics' if found else 'checkpoint'}; remove it to train again")

@@ -23,7 +23,7 @@ from typing import Any
 from ..data import DataError
 from ..runs import directory
 from ..runs.run import Run, RunError
-from ..runs.train import Result, Step, TrainingError, train, unchanged
+from ..runs.train import Result, Step, TrainingError, train, verify_done
 
 TRIES = 3  # of a run whose process dies
 EVERY = 0.2  # seconds between two words of a run about its progress
@@ -95,8 +95,8 @@ def finished(runs: Sequence[Run], out: Path) -> dict[Run, Result]:
     digests: dict[str, str] = {}
     for run in runs:
         if (out / run.id).is_dir() and (result := directory.read_result(out / run.id)) is not None:
-            with directory.opened(run, out) as path:  # or it is the directory of another run
-                unchanged(run, path, digests)
+            with directory.open_run(run, out) as path:  # or it is the directory of another run
+                verify_done(run, path, digests)
                 found[run] = result
     return found
 

@@ -18,43 +18,43 @@ from .. import data
 from .distributed import Ranks
 from .run import Run, RunError
 
-EVALUATED = 500  # images at a time
-FITTED = 1_000  # images of a folder that its preparation is fitted on
-UNPREPARED = data.Preparation("none")
+EVAL_BATCH = 500  # images at a time
+FIT_SAMPLE = 1_000  # images of a folder that its preparation is fitted on
+NO_PREPARATION = data.Preparation("none")
 
 Pairs = Iterator[tuple[Tensor, Tensor]]
 
 
-def seeded(run: Run, use: str, epoch: int = 0) -> int:
+def derive_seed(run: Run, use: str, epoch: int = 0) -> int:
     """A seed for one use in one epoch; different uses never share a stream."""
     text = f"{run.seed}/{use}/{epoch}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class InMemoryImages:
     """Prepared images in one tensor; augmentation is indexing."""
 
     images: Tensor
     labels: Tensor
     augment: data.Augment | None = None
 
-    def shown(self, batches: Sequence[Tensor], mine: slice, generator: torch.Generator | None) -> Pairs:
-        """Rows ``mine`` of every batch of indices, augmented if there is a generator."""
+    def iter_batches(self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None) -> Pairs:
+        """``rows`` of every batch of indices, augmented if there is a generator."""
         for index in batches:
-            images = self.images[index[mine]]
+            images = self.images[index[rows]]
             if self.augment is not None and generator is not None:
-                images = self.augment.apply(images, self.augment.draw(len(index), generator)[mine])
-            yield images, self.labels[index[mine]]
+                images = self.augment.apply(images, self.augment.draw(len(index), generator)[rows])
+            yield images, self.labels[index[rows]]
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class ImageFiles:
     """Image files, decoded by worker processes when their turn comes and prepared here."""
 
     files: data.Files
     size: int
-    prepared: data.Preparation
+    preparation: data.Preparation
     workers: int
     augment: bool = False
 
@@ -62,12 +62,12 @@ class Streamed:
     def labels(self) -> Tensor:
         return self.files.labels
 
-    def shown(self, batches: Sequence[Tensor], mine: slice, generator: torch.Generator | None) -> Pairs:
-        """Rows ``mine`` of every batch of indices, augmented if there is a generator."""
-        chance = generator if self.augment else None
-        rows = [index[mine] for index in batches]
-        for images, labels in data.stream(self.files, rows, self.size, chance, self.workers):
-            yield self.prepared(images), labels
+    def iter_batches(self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None) -> Pairs:
+        """``rows`` of every batch of indices, augmented if there is a generator."""
+        drawn = generator if self.augment else None
+        local = [index[rows] for index in batches]
+        for images, labels in data.stream(self.files, local, self.size, drawn, self.workers):
+            yield self.preparation(images), labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +75,13 @@ class Batches:
     """The images of a run: those to train on, and two sets that are not."""
 
     run: Run
-    train: Whole | Streamed
-    validation: Whole | Streamed
-    test: Whole | Streamed
+    train: InMemoryImages | ImageFiles
+    validation: InMemoryImages | ImageFiles
+    test: InMemoryImages | ImageFiles
     image: tuple[int, ...]  # channels, height, width
     classes: tuple[str, ...]
     digest: str  # of all images, whatever the seed
-    prepared: data.Preparation = UNPREPARED  # what all of them went through
+    preparation: data.Preparation = NO_PREPARATION  # what all of them went through
     skipped: tuple[str, ...] = ()  # files that do not decode
 
     @property
@@ -93,21 +93,21 @@ class Batches:
     def layout(self) -> torch.memory_format:
         return torch.channels_last if self.run.channels_last else torch.contiguous_format
 
-    def epoch(self, number: int, ranks: Ranks) -> Pairs:
+    def train_batches(self, number: int, ranks: Ranks) -> Pairs:
         """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide."""
-        generator = torch.Generator().manual_seed(seeded(self.run, "batches", number))
+        generator = torch.Generator().manual_seed(derive_seed(self.run, "batches", number))
         order = torch.randperm(len(self.train.labels), generator=generator).split(self.run.batch)[: self.steps]
-        for images, labels in self.train.shown(order, ranks.share(self.run.batch), generator):
+        for images, labels in self.train.iter_batches(order, ranks.local_slice(self.run.batch), generator):
             yield images.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
 
-    def held(self, images: Whole | Streamed, ranks: Ranks) -> Pairs:
+    def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
         """This process's share of the validation or test images, piece by piece."""
-        mine = torch.arange(len(images.labels))[ranks.share(len(images.labels))]
-        for pixels, labels in images.shown(mine.split(EVALUATED), slice(None), None):
+        local = torch.arange(len(images.labels))[ranks.local_slice(len(images.labels))]
+        for pixels, labels in images.iter_batches(local.split(EVAL_BATCH), slice(None), None):
             yield pixels.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
 
 
-def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
+def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
     """Load, hold out, cut to size and prepare; RunError says what does not fit."""
     loaded, skipped = data.load(run.data, data_dir), tuple[str, ...]()
     digest = data.digest(loaded)
@@ -121,28 +121,32 @@ def batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> 
     if run.batch % ranks.world:
         raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
     if isinstance(train, data.Files):
-        made, prepared = _streamed(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
+        made, preparation = _prepare_files(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)
     else:
-        made, prepared = _whole(run, [train, validation, loaded.test])  # type: ignore[list-item]
+        made, preparation = _prepare_in_memory(run, [train, validation, loaded.test])  # type: ignore[list-item]
         image = tuple(train.images.shape[1:])  # type: ignore[assignment]
-    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest, prepared, skipped)
+    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest, preparation, skipped)
 
 
-def _whole(run: Run, splits: list[data.Split]) -> tuple[list[Whole | Streamed], data.Preparation]:
+def _prepare_in_memory(
+    run: Run, splits: list[data.Split]
+) -> tuple[list[InMemoryImages | ImageFiles], data.Preparation]:
     augment = data.Augment(run.pad, run.mirror) if run.pad or run.mirror else None
-    prepared = data.fit(run.prepare, splits[0].images)
+    preparation = data.fit(run.prepare, splits[0].images)
     return [
-        Whole(images, split.labels, augment if split is splits[0] else None)
-        for images, split in zip(data.apply(prepared, *splits), splits, strict=True)
-    ], prepared
+        InMemoryImages(images, split.labels, augment if split is splits[0] else None)
+        for images, split in zip(data.apply(preparation, *splits), splits, strict=True)
+    ], preparation
 
 
-def _streamed(run: Run, splits: list[data.Files], workers: int) -> tuple[list[Whole | Streamed], data.Preparation]:
+def _prepare_files(
+    run: Run, splits: list[data.Files], workers: int
+) -> tuple[list[InMemoryImages | ImageFiles], data.Preparation]:
     """A folder is prepared by what was fitted on a sample of its training images."""
-    generator = torch.Generator().manual_seed(seeded(run, "sample"))
-    sample = torch.randperm(len(splits[0]), generator=generator)[:FITTED].split(100)
+    generator = torch.Generator().manual_seed(derive_seed(run, "sample"))
+    sample = torch.randperm(len(splits[0]), generator=generator)[:FIT_SAMPLE].split(100)
     pixels = torch.cat([images for images, _ in data.stream(splits[0], sample, run.image_size, None, workers)])
-    prepared = data.fit(run.prepare, pixels)
-    shared = run.image_size, prepared, workers
-    return [Streamed(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], prepared
+    preparation = data.fit(run.prepare, pixels)
+    shared = run.image_size, preparation, workers
+    return [ImageFiles(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], preparation

@@ -41,7 +41,7 @@ def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict
             old.unlink()
 
 
-def record(directory: Path) -> dict[str, Any] | None:
+def read_record(directory: Path) -> dict[str, Any] | None:
     """What ``last.json`` says, None if there is none; CheckpointError if it was damaged."""
     path = directory / LAST
     try:
@@ -58,7 +58,7 @@ def record(directory: Path) -> dict[str, Any] | None:
 
 def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Tensors and state of the last checkpoint, None if there is none; CheckpointError if it was damaged."""
-    state = record(directory)
+    state = read_record(directory)
     if state is None:
         return None
     path, name, digest = directory / LAST, state["tensors"], state["sha256"]
@@ -76,14 +76,14 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         raise CheckpointError(f"checkpoint: {directory / name} cannot be read: {error}") from None
 
 
-def save_fitted(directory: Path, fitted: Mapping[str, Tensor]) -> None:
+def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> None:
     """Keep what a preparation of images has to remember, once for all checkpoints of a directory."""
     if fitted and not (directory / FITTED).exists():
         machine.store(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
 
 
-def load_fitted(directory: Path) -> dict[str, Tensor]:
-    """What ``save_fitted`` kept."""
+def load_preparation(directory: Path) -> dict[str, Tensor]:
+    """What ``save_preparation`` kept."""
     path = directory / FITTED
     try:
         return parse_tensors(path.read_bytes()) if path.exists() else {}
@@ -91,7 +91,7 @@ def load_fitted(directory: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from None
 
 
-def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
+def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
     """``model.*`` and, by the same names, ``momentum.*``; a tensor with several names is there once."""
     found: dict[str, Tensor] = {}
     for name, first in _names(model).items():

@@ -13,8 +13,7 @@ from typing import Any
 
 from .. import machine
 from . import checkpoint
-from . import run as runs
-from .run import Run, RunError
+from .run import Run, RunError, parse_run
 
 try:
     import fcntl
@@ -71,12 +70,12 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def opened(run: Run, out: Path) -> Iterator[Path]:
+def open_run(run: Run, out: Path) -> Iterator[Path]:
     """The directory of a run, made if need be, ours alone until the end; RunError if it is another run's."""
     directory = out / run.id
     new = not directory.exists()
     machine.prepare(directory)
-    with alone(directory, "another process is training this run"):
+    with lock(directory, "another process is training this run"):
         try:
             _claim(run, directory)
             yield directory
@@ -87,7 +86,7 @@ def opened(run: Run, out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(directory: Path, refusal: str) -> Iterator[None]:
+def lock(directory: Path, refusal: str) -> Iterator[None]:
     """Nobody else is in a directory until the end; RunError if somebody is."""
     if fcntl is None:
         yield
@@ -107,7 +106,7 @@ def _claim(run: Run, directory: Path) -> None:
     path = directory / "run.json"
     if path.exists():
         try:
-            same = runs.read(path.read_text(encoding="utf-8")) == run
+            same = parse_run(path.read_text(encoding="utf-8")) == run
         except ValueError:
             raise RunError(f"{path} is damaged; remove {directory} to train again") from None
         if not same:
@@ -118,7 +117,7 @@ def _claim(run: Run, directory: Path) -> None:
     machine.write(path, run.model_dump(mode="json"))
 
 
-def note_start(directory: Path, more: dict[str, Any]) -> None:
+def record_start(directory: Path, more: dict[str, Any]) -> None:
     """Add this start to ``env.json``: a run that was resumed has several, perhaps on several machines."""
     starts = read_starts(directory) if (directory / "env.json").exists() else []
     machine.write(directory / "env.json", {"starts": [*starts, machine.facts() | more]})
@@ -145,14 +144,14 @@ def resume(directory: Path) -> Any:
     return found
 
 
-def verify(directory: Path, state: dict[str, Any], run: Run, digest: str, source: str) -> None:
+def verify_unchanged(directory: Path, state: dict[str, Any], run: Run, digest: str, source: str) -> None:
     """RunError if the images, or the file of the user's network, are others than a checkpoint's."""
     for what, said, came in (("data", run.data, digest), ("source", run.net, source)):
         if state.get(what, "") != came:
             raise RunError(f"{directory}: {said} is not what this run began with; give another --out")
 
 
-def append(directory: Path, row: dict[str, Any]) -> None:
+def append_metrics(directory: Path, row: dict[str, Any]) -> None:
     """Add an epoch to the metrics, on the disk before its checkpoint is."""
     path = directory / "metrics.jsonl"
     try:
@@ -165,6 +164,6 @@ def append(directory: Path, row: dict[str, Any]) -> None:
         raise
 
 
-def finish(directory: Path, result: Result) -> None:
+def write_result(directory: Path, result: Result) -> None:
     """Done: this file is the last to be written."""
     machine.write(directory / "result.json", asdict(result))

@@ -34,11 +34,11 @@ class Ranks:
     def first(self) -> bool:
         return self.rank == 0
 
-    def share(self, count: int) -> slice:
+    def local_slice(self, count: int) -> slice:
         """This process's rows of ``count``, which need not divide evenly."""
         return slice(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
-    def total(self, *values: float) -> list[float]:
+    def sum_over_ranks(self, *values: float) -> list[float]:
         """Each value summed over all processes."""
         if self.world == 1:
             return list(values)
@@ -46,7 +46,7 @@ class Ranks:
         distributed.all_reduce(sums)
         return [float(value) for value in sums]
 
-    def agreed(self, function: Callable[[], T]) -> T:
+    def on_rank0(self, function: Callable[[], T]) -> T:
         """What ``function`` returns, or raises, in the first process: only there does it touch the disk."""
         if self.world == 1:
             return function()
@@ -61,7 +61,7 @@ class Ranks:
             raise box[1]
         return box[0]  # type: ignore[no-any-return]
 
-    def together(self, function: Callable[[], T]) -> T:
+    def raise_if_any_fails(self, function: Callable[[], T]) -> T:
         """What ``function`` returns in this process; what it raises in any of them, all raise."""
         if self.world == 1:
             return function()
@@ -78,10 +78,10 @@ class Ranks:
 
 
 @contextmanager
-def ranks(device: str | None = None) -> Iterator[Ranks]:
+def join_ranks(device: str | None = None) -> Iterator[Ranks]:
     """Join the others if ``torchrun`` started us (RANK, WORLD_SIZE, MASTER_ADDR, …); NCCL between GPUs, else gloo."""
     world = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-    chosen = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = _parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if chosen.type == "cuda":
         if chosen.index is None:
             chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -100,7 +100,7 @@ def ranks(device: str | None = None) -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def _device(name: str) -> torch.device:
+def _parse_device(name: str) -> torch.device:
     try:
         chosen = torch.device(name)
         known = chosen.type in ("cpu", "cuda")
@@ -113,7 +113,7 @@ def _device(name: str) -> torch.device:
     return chosen
 
 
-class WholeBatch(TorchFunctionMode):
+class GlobalBatchRandomness(TorchFunctionMode):
     """Dropout and ``torch.rand`` draw for the batch of all processes, and this process takes its rows."""
 
     DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
@@ -130,7 +130,7 @@ class WholeBatch(TorchFunctionMode):
             return self.dropout(func, *args, **kwargs)
         if func is torch.rand:
             size = tuple(args[0]) if len(args) == 1 and not isinstance(args[0], int) else args
-            return self.mine(func((size[0] * self.ranks.world, *size[1:]), **kwargs))
+            return self.take_rows(func((size[0] * self.ranks.world, *size[1:]), **kwargs))
         return func(*args, **kwargs)
 
     def dropout(self, func: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -139,7 +139,7 @@ class WholeBatch(TorchFunctionMode):
         whole = torch.ones((len(x) * self.ranks.world, *x.shape[1:]), dtype=x.dtype, device=x.device)
         if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
             whole = whole.to(memory_format=torch.channels_last)  # the draw goes by memory
-        return x * self.mine(func(whole, p, True))
+        return x * self.take_rows(func(whole, p, True))
 
-    def mine(self, whole: Tensor) -> Tensor:
-        return whole[self.ranks.share(len(whole))]
+    def take_rows(self, whole: Tensor) -> Tensor:
+        return whole[self.ranks.local_slice(len(whole))]

@@ -1,11 +1,11 @@
-"""Whole recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run."""
+"""InMemoryImages recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from .run import Run, RunError, described
+from .run import Run, RunError, make_run
 
 DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is none
 PREPARED = {"cifar10": "gcn-zca", "cifar100": "gcn-zca", "svhn": "gcn-lcn"}
@@ -64,4 +64,4 @@ def preset(name: str, data: str, **changes: Any) -> Run:
         fields |= {"factors": "plain", "head_steps": 0}
     if "schedule" in changes and "rate" not in changes and changes["schedule"] != fields.get("schedule", "onecycle"):
         raise RunError(f"rate: the rates of {name} are for its own schedule; give rate with schedule")
-    return described(fields | {"data": data} | changes)
+    return make_run(fields | {"data": data} | changes)

@@ -81,7 +81,7 @@ class Run(BaseModel):
         return os.path.normpath(data) if data else data
 
     @model_validator(mode="after")
-    def _agree(self) -> Run:
+    def _check_combination(self) -> Run:
         if self.net != "dsn":
             if not re.fullmatch(r"[\w.]+:\w+", self.net):
                 raise ValueError(f"net: wanted dsn or package.module:function, got {self.net!r}")
@@ -99,31 +99,31 @@ class Run(BaseModel):
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         name = f"{os.path.basename(self.data)}-{self.pool}-{self.seed}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return f"{for_a_file(name)[:60]}-{digest}"
+        return f"{make_file_name(name)[:60]}-{digest}"
 
 
-def for_a_file(name: str) -> str:
+def make_file_name(name: str) -> str:
     """A name without anything a file's name should not have."""
     return re.sub(r"[^A-Za-z0-9+.-]+", "_", name)
 
 
-def described(values: dict[str, Any]) -> Run:
+def make_run(values: dict[str, Any]) -> Run:
     """The run of these fields; RunError says in one line what is wrong with the first wrong one."""
     try:
         return Run(**values)
     except ValidationError as error:
-        raise RunError(_told(error)) from None
+        raise RunError(_format_error(error)) from None
 
 
-def read(text: str) -> Run:
+def parse_run(text: str) -> Run:
     """The run a ``run.json`` describes."""
     try:
         return Run.model_validate_json(text)
     except ValidationError as error:
-        raise RunError(_told(error)) from None
+        raise RunError(_format_error(error)) from None
 
 
-def _told(error: ValidationError) -> str:
+def _format_error(error: ValidationError) -> str:
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":

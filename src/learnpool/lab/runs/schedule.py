@@ -13,7 +13,7 @@ class OneCycle:
     def __init__(self, run: Run, steps: int) -> None:
         self.peak, self.steps, self.warm = run.rate[0], steps, run.warmup * steps
 
-    def rate(self, step: int) -> float:
+    def rate_at(self, step: int) -> float:
         if step + 1 < self.warm:
             return self.peak * (step + 1) / self.warm
         return self.peak * (self.steps - step) / (self.steps - self.warm + 1)
@@ -33,7 +33,7 @@ class Plateau:
         self.rates, self.patience = run.rate, run.patience
         self.level, self.waited, self.lowest = level, waited, lowest
 
-    def rate(self, step: int) -> float:
+    def rate_at(self, step: int) -> float:
         return self.rates[self.level]
 
     def end_epoch(self, error: float) -> None:
@@ -49,6 +49,6 @@ class Plateau:
         return {"level": self.level, "waited": self.waited, "lowest": self.lowest}
 
 
-def schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
+def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
     """The schedule of a run of ``steps`` steps, as far as ``state`` says it had come."""
     return Plateau(run, **state) if run.schedule == "plateau" else OneCycle(run, steps)

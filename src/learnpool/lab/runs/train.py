@@ -14,13 +14,13 @@ import torch
 
 from .. import data, machine
 from . import checkpoint, directory, networks
-from .batches import batches
+from .batches import load_batches
 from .directory import Result
-from .distributed import ranks
+from .distributed import join_ranks
 from .run import Run, RunError
 from .training import Step, Training, TrainingError, Watch
 
-__all__ = ["Result", "Step", "TrainingError", "Watch", "train", "unchanged"]
+__all__ = ["Result", "Step", "TrainingError", "Watch", "train", "verify_done"]
 
 
 def train(
@@ -41,51 +41,51 @@ def train(
     """
     with ExitStack() as stack:
         stack.enter_context(machine.threads(threads or torch.get_num_threads()))
-        group = stack.enter_context(ranks(device))
-        on_gpu = group.device.type == "cuda"
-        stack.enter_context(torch.random.fork_rng([group.device] if on_gpu else []))
+        ranks = stack.enter_context(join_ranks(device))
+        on_gpu = ranks.device.type == "cuda"
+        stack.enter_context(torch.random.fork_rng([ranks.device] if on_gpu else []))
         if on_gpu:
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
-        where = group.agreed(lambda: stack.enter_context(directory.opened(run, out)))
-        done = group.agreed(lambda: directory.read_result(where))
+        path = ranks.on_rank0(lambda: stack.enter_context(directory.open_run(run, out)))
+        done = ranks.on_rank0(lambda: directory.read_result(path))
         if done is not None:
-            group.agreed(lambda: unchanged(run, where, {}))
+            ranks.on_rank0(lambda: verify_done(run, path, {}))
             return done
-        shown = group.together(lambda: batches(run, data_dir, group, workers))
-        found = group.agreed(lambda: directory.resume(where))
-        training = Training(run, shown, group, where, found)
-        started = {"processes": group.world, "threads": torch.get_num_threads(), "device": str(group.device)}
-        group.agreed(lambda: directory.note_start(where, started | {"epoch": training.epoch}))
-        group.agreed(lambda: checkpoint.save_fitted(where, shown.prepared.fitted))
-        log = stack.enter_context(board(where, training.epoch)) if tensorboard and group.first else None
+        batches = ranks.raise_if_any_fails(lambda: load_batches(run, data_dir, ranks, workers))
+        saved = ranks.on_rank0(lambda: directory.resume(path))
+        training = Training(run, batches, ranks, path, saved)
+        started = {"processes": ranks.world, "threads": torch.get_num_threads(), "device": str(ranks.device)}
+        ranks.on_rank0(lambda: directory.record_start(path, started | {"epoch": training.epoch}))
+        ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.fitted))
+        log = stack.enter_context(open_tensorboard(path, training.epoch)) if tensorboard and ranks.first else None
         while training.epoch < run.epochs:
-            row = training.run_epoch(watch if group.first else None)
+            row = training.run_epoch(watch if ranks.first else None)
             if log is not None:
                 for name, value in (row | row["pools"]).items():
                     if name != "pools":
                         log.add_scalar(name, value, row["epoch"])
-        return group.agreed(training.finish)
+        return ranks.on_rank0(training.write_result)
 
 
-def unchanged(run: Run, where: Path, digests: dict[str, str]) -> None:
+def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:
     """RunError if a run that is done was of another network file or folder; ``digests`` of folders are kept there.
 
     The official sets are what they are: of them only the pairs of a comparison are held against each other.
     """
-    state = checkpoint.record(where)
+    state = checkpoint.read_record(path)
     if state is None:
-        raise RunError(f"{where} has lost its checkpoint; remove it to train again")
+        raise RunError(f"{path} has lost its checkpoint; remove it to train again")
     if run.data in data.NAMES or not Path(run.data).is_dir():
         digests[run.data] = state["data"]
     elif run.data not in digests:
         digests[run.data] = data.digest(data.load(run.data))
-    directory.verify(where, state, run, digests[run.data], networks.source(run))
+    directory.verify_unchanged(path, state, run, digests[run.data], networks.hash_source(run))
 
 
-def board(where: Path, epoch: int) -> Any:
+def open_tensorboard(path: Path, epoch: int) -> Any:
     """TensorBoard's writer; what it holds of epochs after the last checkpoint is dropped."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise RunError('--tensorboard needs its package: pip install "learnpool[tensorboard]"') from None
-    return SummaryWriter(where / "tensorboard", purge_step=epoch + 1)
+    return SummaryWriter(path / "tensorboard", purge_step=epoch + 1)

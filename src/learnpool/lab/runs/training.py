@@ -21,14 +21,14 @@ from ...nets.dsn import DSN, Votes, head_factor
 from ...parameters import Learned
 from .. import machine
 from . import checkpoint, directory, networks
-from .batches import Batches, Streamed, Whole, seeded
+from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
-from .distributed import Ranks, WholeBatch
+from .distributed import GlobalBatchRandomness, Ranks
 from .run import Run
-from .schedule import schedule
+from .schedule import make_schedule
 
-OBSERVED = 100  # validation images that the pools' statistics are taken on
-CHECKED = 50  # steps between looks at the loss: looking stops a GPU
+STATISTICS_IMAGES = 100  # validation images that the pools' statistics are taken on
+CHECK_EVERY = 50  # steps between looks at the loss: looking stops a GPU
 
 
 class Step(NamedTuple):
@@ -51,36 +51,36 @@ class TrainingError(RuntimeError):
 class Training:
     """A network on its way through the epochs of a run."""
 
-    def __init__(self, run: Run, shown: Batches, group: Ranks, where: Path, found: Any) -> None:
-        self.run, self.shown, self.group, self.where = run, shown, group, where
-        self.source = networks.source(run)  # the user may edit it while it trains
+    def __init__(self, run: Run, batches: Batches, ranks: Ranks, path: Path, saved: Any) -> None:
+        self.run, self.batches, self.ranks, self.path = run, batches, ranks, path
+        self.source = networks.hash_source(run)  # the user may edit it while it trains
         fresh: dict[str, Any] = {"epoch": 0, "schedule": {}}
-        tensors, state = found or ({}, fresh)
-        if found:
-            directory.verify(where, state, run, shown.digest, self.source)
-        table = networks.table_of(run, shown.image, len(shown.classes))
-        self.model = networks.build(run, table, seeded(run, "weights"))
-        if found and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
+        tensors, state = saved or ({}, fresh)
+        if saved:
+            directory.verify_unchanged(path, state, run, batches.digest, self.source)
+        table = networks.make_table(run, batches.image, len(batches.classes))
+        self.model = networks.build(run, table, derive_seed(run, "weights"))
+        if saved and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
             self.model.remove_heads()
-        self.model.to(group.device, memory_format=shown.layout)  # type: ignore[call-overload]
-        self.assemble({})
-        if found:
+        self.model.to(ranks.device, memory_format=batches.layout)  # type: ignore[call-overload]
+        self.build_optimizer({})
+        if saved:
             checkpoint.restore(tensors, self.model, self.optimizer)
         self.epoch: int = state["epoch"]
-        self.schedule = schedule(run, run.epochs * shown.steps, state["schedule"])
-        self.rows: list[dict[str, Any]] = group.agreed(lambda: directory.read_metrics(where))
+        self.schedule = make_schedule(run, run.epochs * batches.steps, state["schedule"])
+        self.rows: list[dict[str, Any]] = ranks.on_rank0(lambda: directory.read_metrics(path))
 
-    def assemble(self, momentum: Any) -> None:
-        """Optimizer and wrappers around the model as it is."""
+    def build_optimizer(self, momentum: Any) -> None:
+        """Make the optimizer of the model as it is, and wrap it for several processes and torch.compile."""
         run = self.run
         options: dict[str, Any] = {"momentum": run.momentum, "nesterov": run.nesterov}
-        self.optimizer = torch.optim.SGD(networks.groups(run, self.model), lr=0.0, **options)
+        self.optimizer = torch.optim.SGD(networks.make_parameter_groups(run, self.model), lr=0.0, **options)
         for parameter in self.model.parameters():
             if parameter in momentum:
                 self.optimizer.state[parameter] = momentum[parameter]
         self.network: nn.Module = self.model
-        if self.group.world > 1:
-            on = [self.group.device] if self.group.device.type == "cuda" else None
+        if self.ranks.world > 1:
+            on = [self.ranks.device] if self.ranks.device.type == "cuda" else None
             self.network = DistributedDataParallel(self.model, device_ids=on)
         if run.compile:
             self.network = torch.compile(self.network)  # type: ignore[assignment]
@@ -88,136 +88,138 @@ class Training:
     def drop_heads(self, model: DSN) -> None:
         """Train on without deep supervision; what is left keeps its momentum."""
         model.remove_heads()
-        self.assemble(self.optimizer.state)
+        self.build_optimizer(self.optimizer.state)
 
     def run_epoch(self, watch: Watch | None) -> dict[str, Any]:
         """Train for one epoch, evaluate, write metrics and checkpoint down, and return the metrics."""
-        if isinstance(self.model, DSN) and len(self.model.heads) and self.done >= self.run.head_steps:
+        if isinstance(self.model, DSN) and len(self.model.heads) and self.steps_done >= self.run.head_steps:
             self.drop_heads(self.model)
         wall, cpu = time.perf_counter(), time.process_time()
-        loss, wrong, seen, rate = self.learn(watch)
+        loss, wrong, seen, rate = self.train_epoch(watch)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         row: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "rate": rate,
-            "train_loss": loss / self.shown.steps,
+            "train_loss": loss / self.batches.steps,
             "train_error": 100 * wrong / seen,
-            "validation_error": self.error(self.shown.validation),
-            "test_error": self.error(self.shown.test),
+            "validation_error": self.evaluate(self.batches.validation),
+            "test_error": self.evaluate(self.batches.test),
             "seconds": round(wall, 3),
             "cpu_seconds": round(cpu, 3),
         }
-        row["pools"] = self.pools()
+        row["pools"] = self.pool_statistics()
         self.schedule.end_epoch(row["validation_error"])
         self.epoch += 1
         self.rows.append(row)
-        self.group.agreed(self.keep)
+        self.ranks.on_rank0(self.save)
         return row
 
     @property
-    def done(self) -> int:
+    def steps_done(self) -> int:
         """Steps before this epoch."""
-        return self.epoch * self.shown.steps
+        return self.epoch * self.batches.steps
 
-    def learn(self, watch: Watch | None) -> tuple[float, float, float, float]:
+    def train_epoch(self, watch: Watch | None) -> tuple[float, float, float, float]:
         """The steps of an epoch: sum of their losses, images misjudged on the way, of how many, and the last rate."""
         # Under torch.compile every process draws its own dropout; else all draw the same and take their rows.
-        torch.manual_seed(seeded(self.run, "noise", self.epoch) + self.group.rank * self.run.compile)
+        torch.manual_seed(derive_seed(self.run, "noise", self.epoch) + self.ranks.rank * self.run.compile)
         self.network.train()
-        losses, wrong = torch.zeros((), device=self.group.device), torch.zeros((), device=self.group.device)
+        losses, wrong = torch.zeros((), device=self.ranks.device), torch.zeros((), device=self.ranks.device)
         rate, seen = 0.0, 0
-        for number, (images, labels) in enumerate(self.shown.epoch(self.epoch, self.group), 1):
-            step = self.done + number
+        for number, (images, labels) in enumerate(self.batches.train_batches(self.epoch, self.ranks), 1):
+            step = self.steps_done + number
             rate = self.set_rate(step - 1)
-            loss, votes = self.step(images, labels)
+            loss, votes = self.train_step(images, labels)
             losses += loss
             wrong += (votes.argmax(1) != labels).sum()
             seen += len(labels)
-            if number % CHECKED == 0:
-                self.check(losses, number, rate)
+            if number % CHECK_EVERY == 0:
+                self.check_finite(losses, number, rate)
             if watch is not None:
                 metrics = self.rows[-1] if self.rows else None
-                watch(Step(step, self.run.epochs * self.shown.steps, self.epoch + 1, rate, metrics))
-        self.check(losses, self.shown.steps, rate)
-        loss_sum, wrong_sum, seen_sum = self.group.total(float(losses), float(wrong), seen)
-        return loss_sum / self.group.world, wrong_sum, seen_sum, rate
+                watch(Step(step, self.run.epochs * self.batches.steps, self.epoch + 1, rate, metrics))
+        self.check_finite(losses, self.batches.steps, rate)
+        loss_sum, wrong_sum, seen_sum = self.ranks.sum_over_ranks(float(losses), float(wrong), seen)
+        return loss_sum / self.ranks.world, wrong_sum, seen_sum, rate
 
     def set_rate(self, step: int) -> float:
         """Give every group of parameters its rate at a step, counted from 0."""
-        rate = self.schedule.rate(step)
+        rate = self.schedule.rate_at(step)
         for group in self.optimizer.param_groups:
             falling = head_factor(step) if group["name"].startswith("heads") else 1.0
             group["lr"] = rate * group["factor"] * falling
         return rate
 
-    def step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Forward, backward, one move of the optimizer: the loss and the votes."""
         self.optimizer.zero_grad()
-        with autocast(self.run, self.group), self.noise():
-            said = self.network(images)
-        heads = said.heads if isinstance(said, Votes) else []
-        votes: Tensor = said.votes if isinstance(said, Votes) else said
+        with autocast(self.run, self.ranks), self.randomness():
+            output = self.network(images)
+        heads = output.heads if isinstance(output, Votes) else []
+        votes: Tensor = output.votes if isinstance(output, Votes) else output
         loss = LOSSES[self.run.loss](votes.float(), labels)
-        loss = sum((hinge(head.float(), labels) for head in heads), loss)  # whatever the output's, as DSN has it
+        loss = sum(
+            (squared_hinge(head.float(), labels) for head in heads), loss
+        )  # whatever the output's, as DSN has it
         loss.backward()
         self.optimizer.step()
         return loss.detach(), votes.detach()
 
-    def noise(self) -> Any:
-        return WholeBatch(self.group) if self.group.world > 1 and not self.run.compile else nullcontext()
+    def randomness(self) -> Any:
+        return GlobalBatchRandomness(self.ranks) if self.ranks.world > 1 and not self.run.compile else nullcontext()
 
-    def check(self, losses: Tensor, number: int, rate: float) -> None:
+    def check_finite(self, losses: Tensor, number: int, rate: float) -> None:
         """Stop at a loss, or at the end of an epoch at weights, that are no numbers: nothing of them is kept."""
-        (loss,) = self.group.total(float(losses))
-        whole = number < self.shown.steps or all(bool(p.isfinite().all()) for p in self.model.parameters())
+        (loss,) = self.ranks.sum_over_ranks(float(losses))
+        whole = number < self.batches.steps or all(bool(p.isfinite().all()) for p in self.model.parameters())
         if math.isfinite(loss) and whole:
             return
         what = "the weights are not finite" if math.isfinite(loss) else f"the loss is {loss}"
-        kept = f"{self.where} keeps epoch {self.epoch}" if self.epoch else "no epoch was finished"
+        kept = f"{self.path} keeps epoch {self.epoch}" if self.epoch else "no epoch was finished"
         raise TrainingError(
             f"{what} in epoch {self.epoch + 1}, step {number} or shortly before, at a rate of {rate:.3g}; "
             f"a lower rate may help; {kept}"
         )
 
     @torch.no_grad()
-    def error(self, held: Whole | Streamed) -> float:
+    def evaluate(self, split: InMemoryImages | ImageFiles) -> float:
         """Percent of images misjudged, none of them trained on."""
         self.model.eval()
-        if self.group.world > 1:
+        if self.ranks.world > 1:
             for buffer in self.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
         wrong = seen = 0
-        for images, labels in self.shown.held(held, self.group):
-            with autocast(self.run, self.group):
+        for images, labels in self.batches.eval_batches(split, self.ranks):
+            with autocast(self.run, self.ranks):
                 votes = self.model(images)
             wrong += int((votes.argmax(1) != labels).sum())
             seen += len(labels)
-        wrong_sum, seen_sum = self.group.total(wrong, seen)
+        wrong_sum, seen_sum = self.ranks.sum_over_ranks(wrong, seen)
         return 100 * wrong_sum / seen_sum
 
-    def pools(self) -> dict[str, float]:
+    def pool_statistics(self) -> dict[str, float]:
         """Proportions of the learned pools, and how decided their gates are on some validation images."""
         if not any(isinstance(module, Learned) for module in self.model.modules()):
             return {}
-        some = torch.arange(min(OBSERVED, len(self.shown.validation.labels)))
-        (images, _), *_ = self.shown.validation.shown([some], slice(None), None)
-        return statistics(self.model, images.to(self.group.device, memory_format=self.shown.layout))
+        some = torch.arange(min(STATISTICS_IMAGES, len(self.batches.validation.labels)))
+        (images, _), *_ = self.batches.validation.iter_batches([some], slice(None), None)
+        return statistics(self.model, images.to(self.ranks.device, memory_format=self.batches.layout))
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the last epoch down: metrics, then the checkpoint, whose last step makes it count."""
-        directory.append(self.where, self.rows[-1])
+        directory.append_metrics(self.path, self.rows[-1])
         state = {
             "schedule": self.schedule.state,
-            "data": self.shown.digest,
+            "data": self.batches.digest,
             "source": self.source,
-            "image": list(self.shown.image),
-            "classes": list(self.shown.classes),
+            "image": list(self.batches.image),
+            "classes": list(self.batches.classes),
         }
-        checkpoint.save(self.where, self.epoch, checkpoint.tensors_of(self.model, self.optimizer), state)
+        checkpoint.save(self.path, self.epoch, checkpoint.collect_tensors(self.model, self.optimizer), state)
 
-    def finish(self) -> Result:
+    def write_result(self) -> Result:
         """The result of all epochs, written down."""
-        last, shown = self.rows[-1], self.shown
+        last, batches = self.rows[-1], self.batches
         heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
         counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}
         learned = {id(p) for m in self.model.modules() if isinstance(m, Learned) for p in m.parameters()}
@@ -228,7 +230,7 @@ class Training:
             train_error=last["train_error"],
             train_loss=last["train_loss"],
             epochs=self.epoch,
-            images={name: len(getattr(shown, name).labels) for name in ("train", "validation", "test")},
+            images={name: len(getattr(batches, name).labels) for name in ("train", "validation", "test")},
             parameters=sum(counted.values()),
             pool_parameters=sum(count for key, count in counted.items() if key in learned),
             seconds=round(sum(row["seconds"] for row in self.rows), 3),
@@ -237,20 +239,20 @@ class Training:
             memory=machine.memory(),
             pools=last["pools"],
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            skipped=list(shown.skipped),
+            skipped=list(batches.skipped),
         )
-        directory.finish(self.where, result)
+        directory.write_result(self.path, result)
         return result
 
 
-def hinge(votes: Tensor, labels: Tensor) -> Tensor:
+def squared_hinge(votes: Tensor, labels: Tensor) -> Tensor:
     """``Σ_c max(0, 1 − y_c s_c)²`` with y = 1 for the label and −1 for the rest, averaged over images: an L2-SVM."""
     sign = 2 * F.one_hot(labels, votes.shape[1]) - 1
     return F.relu(1 - sign * votes).square().sum(1).mean()
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"hinge": hinge, "softmax": F.cross_entropy}
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"hinge": squared_hinge, "softmax": F.cross_entropy}
 
 
-def autocast(run: Run, group: Ranks) -> Any:
-    return torch.autocast(group.device.type, torch.bfloat16) if run.precision == "bfloat16" else nullcontext()
+def autocast(run: Run, ranks: Ranks) -> Any:
+    return torch.autocast(ranks.device.type, torch.bfloat16) if run.precision == "bfloat16" else nullcontext()

@@ -66,7 +66,7 @@ CASES = {
     "tree by name": (lambda: Pool2d("gated", 3), TypeError, "Pool2d: tree must be a tree such as .*, got 'gated'"),
     "tree by class": (lambda: LF.pool2d(X, MIXED.__class__, None, None, 3), TypeError, "pool2d: tree must be a tree such as"),
     "share": (lambda: GatedPool2d(3, share="rows"), ValueError, "GatedPool2d: share must be one of layer, region, channel, region_channel, net, got 'rows'"),
-    "start": (lambda: GatedPool2d(3, start="zero"), ValueError, "GatedPool2d: start must be one of paper, neutral, got 'zero'"),
+    "start": (lambda: GatedPool2d(3, start="zero"), ValueError, "GatedPool2d: start must be one of paper, neutral, spread, tournament, got 'zero'"),
     "std": (lambda: GatedPool2d(3, std=-1), ValueError, "GatedPool2d: std must be a number of at least 0, got -1"),
     "channels": (lambda: GatedPool2d(3, channels=0), ValueError, "GatedPool2d: channels must be at least 1, got 0"),
     "channels of text": (lambda: GatedPool2d(3, channels="3"), TypeError, "GatedPool2d: channels must be an int, got '3'"),

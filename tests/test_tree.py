@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases import GATED, HALF, MIXED, ODD, TREES
 from learnpool import Avg, Filter, Gate, Max, Mix, Tree, parse
-from learnpool.tree import AVG, FILTER, FIXED, GATE, LIMIT, MAX, MIX, complete, decode, from_program
+from learnpool.tree import MAX_NODES, Code, complete, decode, from_program
 
 grammar = st.recursive(
     st.sampled_from([Max(), Avg(), Filter()]),
@@ -20,18 +20,18 @@ grammar = st.recursive(
 
 
 def test_programs_of_the_papers_pools():
-    assert MIXED.program == (MIX, MAX, AVG)
-    assert GATED.program == (GATE, MAX, AVG)
-    assert complete(3).program == (GATE, GATE, GATE, FILTER, FILTER, FILTER, FILTER)
-    assert HALF.program[0] == FIXED
-    assert HALF.program[2:] == (MAX, AVG)
+    assert MIXED.program == (Code.MIX, Code.MAX, Code.AVG)
+    assert GATED.program == (Code.GATE, Code.MAX, Code.AVG)
+    assert complete(3).program == (Code.GATE, Code.GATE, Code.GATE, Code.FILTER, Code.FILTER, Code.FILTER, Code.FILTER)
+    assert HALF.program[0] == Code.FIXED
+    assert HALF.program[2:] == (Code.MAX, Code.AVG)
     assert decode(HALF.program).nodes[0].a == 0.5
 
 
 def test_parameters_are_numbered_breadth_first():
     plan = decode(ODD.program)
     rows = [(node.code, node.parameter) for node in plan.nodes if node.parameter >= 0]
-    assert rows == [(GATE, 0), (GATE, 1), (MIX, 0), (FILTER, 2), (FILTER, 3)]
+    assert rows == [(Code.GATE, 0), (Code.GATE, 1), (Code.MIX, 0), (Code.FILTER, 2), (Code.FILTER, 3)]
     assert (plan.weights, plan.mixes, plan.has_max, plan.has_avg) == (4, 1, True, True)
     assert ODD.starts == (0.8,)
 
@@ -61,13 +61,13 @@ def test_trees_differ_by_shape_start_and_learning():
 
 def test_a_tree_as_deep_as_it_may_be():
     tree: Tree = Max()
-    for _ in range(LIMIT // 2 - 2):
+    for _ in range(MAX_NODES // 2 - 2):
         tree = Gate(tree, Avg())
     tree = Mix(tree, Max(), 0.25)
-    assert tree.size == LIMIT - 1  # binary trees have an odd number of nodes
+    assert tree.size == MAX_NODES - 1  # binary trees have an odd number of nodes
     assert parse(repr(tree)).part().pool == tree
     assert pickle.loads(pickle.dumps(tree)) == tree
-    with pytest.raises(ValueError, match=f"^Gate: a tree has at most {LIMIT} nodes, got {LIMIT + 1}$"):
+    with pytest.raises(ValueError, match=f"^Gate: a tree has at most {MAX_NODES} nodes, got {MAX_NODES + 1}$"):
         Gate(tree, Max())
 
 
@@ -77,15 +77,15 @@ def test_a_tree_as_deep_as_it_may_be():
         ((), "0 inner nodes need 1 nodes in all, got 0"),
         ((7,), "node 0 has code 7"),
         ((-1,), "node 0 has code -1"),
-        ((GATE,), "1 inner nodes need 3 nodes in all, got 1"),
-        ((GATE, MAX), "1 inner nodes need 3 nodes in all, got 2"),
-        ((MAX, AVG), "node 1 has no parent"),
-        ((GATE, MAX, AVG, AVG), "node 3 has no parent"),
-        ((FIXED,), "a fixed mix without its proportion"),
-        ((FIXED, 0x7FF8000000000000, MAX, AVG), "a fixed mix of nan"),
-        ((FIXED, 0x4000000000000000, MAX, AVG), "a fixed mix of 2.0"),
-        ((FIXED, 2**70, MAX, AVG), "is not the bits of a double"),
-        ((GATE,) * 5000, f"more than {LIMIT} nodes"),
+        ((Code.GATE,), "1 inner nodes need 3 nodes in all, got 1"),
+        ((Code.GATE, Code.MAX), "1 inner nodes need 3 nodes in all, got 2"),
+        ((Code.MAX, Code.AVG), "node 1 has no parent"),
+        ((Code.GATE, Code.MAX, Code.AVG, Code.AVG), "node 3 has no parent"),
+        ((Code.FIXED,), "a fixed mix without its proportion"),
+        ((Code.FIXED, 0x7FF8000000000000, Code.MAX, Code.AVG), "a fixed mix of nan"),
+        ((Code.FIXED, 0x4000000000000000, Code.MAX, Code.AVG), "a fixed mix of 2.0"),
+        ((Code.FIXED, 2**70, Code.MAX, Code.AVG), "is not the bits of a double"),
+        ((Code.GATE,) * 5000, f"more than {MAX_NODES} nodes"),
     ],
 )
 def test_invalid_programs(program, message):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .ops import adaptive, autograd, decomposition, operator, reference, stochastic
-from .ops.window import Size, Window, by
+from .ops.window import Size, Window, format_size
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ def none(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
 def run_stochastic(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """Draw (in training) and call the operator."""
     shape = operator.check_input(name, x, window)
-    sample = torch.rand(shape, dtype=reference.accumulator(x.dtype), device=x.device) if training else None
+    sample = torch.rand(shape, dtype=reference.accumulation_dtype(x.dtype), device=x.device) if training else None
     if sample is None and _for_onnx():
         return stochastic.expected(x, window)
     return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ def _mixed_pool(
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
     window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
-        a = torch.tensor(float(a), dtype=reference.accumulator(x.dtype), device=x.device)
+        a = torch.tensor(float(a), dtype=reference.accumulation_dtype(x.dtype), device=x.device)
     m = _rows(name, "a", a, x, dims, (), one=True)
     w = _rows(name, "weight", None, x, dims, window.kernel)
     return run(name, x, w, m, Mix(Max(), Avg()).program, window, ("weight", "a"))
@@ -236,7 +236,9 @@ def _rows(name: str, what: str, p: Any, x: Tensor, dims: int, taps: Sequence[int
         full = ", ".join([*([] if one else ["rows"]), *axes, *map(str, taps)])
         raise ValueError(f"{name}: {what} must broadcast against [{full}], got shape {list(p.shape)}")
     if tuple(p.shape[p.dim() - len(taps) :]) != tuple(taps):
-        raise ValueError(f"{name}: {what} must have {by(taps)} taps, got {by(p.shape[p.dim() - len(taps) :])}")
+        raise ValueError(
+            f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[p.dim() - len(taps) :])}"
+        )
     return p.reshape(*(p.shape[:lead] if lead else (1,)), *(1,) * (dims + 1 - inner), *p.shape[lead:])
 
 

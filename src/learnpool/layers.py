@@ -12,14 +12,14 @@ from . import functional, sharing
 from .ops import adaptive
 from .ops.operator import check_input
 from .ops.window import Size, Window
-from .parameters import Learned
+from .parameters import TreeParameters
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
 _INDICES = "a learned pool has no indices: its output is a blend of all cells, not one of them"
 
 
-class _Windowed(nn.Module):
+class _WindowLayer(nn.Module):
     """The window arguments of ``nn.MaxPool2d``, readable (and settable) as attributes."""
 
     dims: ClassVar[int]
@@ -59,7 +59,7 @@ class _Windowed(nn.Module):
         return ", ".join(f"{key}={getattr(self, key)!r}" for key in _WINDOW[:-1])
 
 
-class _Pool(_Windowed, Learned):
+class _Pool(_WindowLayer, TreeParameters):
     def __init__(
         self,
         tree: Tree,
@@ -80,7 +80,7 @@ class _Pool(_Windowed, Learned):
         dtype: torch.dtype | None = None,
     ) -> None:
         taps = Window.of(type(self).__name__, self.dims, kernel_size).kernel
-        Learned.__init__(self, tree, taps, share, channels, grid, start, std, device, dtype)
+        TreeParameters.__init__(self, tree, taps, share, channels, grid, start, std, device, dtype)
         self.count_include_pad = count_include_pad
         self._set_window(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
@@ -267,7 +267,7 @@ class TreePool3d(_TreePool, Pool3d):
     """Learned filters fused by learned gates over ``[N, C, D, H, W]``; see ``TreePool2d``."""
 
 
-class _StochasticPool(_Windowed):
+class _StochasticPool(_WindowLayer):
     def __init__(
         self,
         kernel_size: Size,
@@ -309,7 +309,7 @@ class StochasticPool3d(_StochasticPool):
     dims = 3
 
 
-class _AdaptivePool(Learned):
+class _AdaptivePool(TreeParameters):
     def __init__(
         self,
         tree: Tree,
@@ -336,7 +336,7 @@ class _AdaptivePool(Learned):
         name, mix = type(self).__name__, self.proportions()
         if mix is None:
             mix = functional.none(input, self.dims)
-        elif sharing.by_region(self.share):
+        elif sharing.varies_by_region(self.share):
             mix = sharing.resample(mix, adaptive.size_of(name, input, self.output_size, self.dims))
         return adaptive.pool(name, input, self.tree, mix, self.output_size, self.dims)
 

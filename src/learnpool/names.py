@@ -23,7 +23,7 @@ from torch import nn
 
 from . import layers
 from .sharing import SHARES
-from .tree import LIMIT, Avg, Filter, Gate, Max, Mix, Tree, complete, decode
+from .tree import MAX_NODES, Avg, Filter, Gate, Max, Mix, Tree, complete, decode
 
 FIXED_NAMES = ("max", "avg", "stochastic")
 TREES: dict[str, Tree] = {
@@ -55,7 +55,7 @@ class Part:
         )
         return names.get(self.pool, repr(self.pool)) + ("" if self.share == "layer" else f":{self.share}")
 
-    def layer(
+    def make_layer(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, *, dims: int = 2, **options: Any
     ) -> nn.Module:
         """This pool over a window; ``options`` are those of ``Pool2d``, as far as the pool has them."""
@@ -135,7 +135,7 @@ def make_pool(
     >>> make_pool("tree2+gated", 3, 2, index=1)
     Pool2d(Gate(Max(), Avg()), kernel_size=3, stride=2, padding=0, dilation=1, ceil_mode=False)
     """
-    return parse(name, share).part(index).layer(kernel_size, stride, padding, **options)
+    return parse(name, share).part(index).make_layer(kernel_size, stride, padding, **options)
 
 
 class _Reader:
@@ -187,8 +187,8 @@ def _part(reader: _Reader, share: str | None) -> Part:
         elif word in TREES:
             pool = TREES[word]
         elif levels is not None:
-            if 2 ** int(levels[1]) > LIMIT:
-                reader.fail(f"{word!r} is too deep", f"a tree has at most {LIMIT.bit_length() - 1} levels", at)
+            if 2 ** int(levels[1]) > MAX_NODES:
+                reader.fail(f"{word!r} is too deep", f"a tree has at most {MAX_NODES.bit_length() - 1} levels", at)
             pool = complete(int(levels[1]))
         else:
             near = difflib.get_close_matches(word, [*FIXED_NAMES, *TREES, "tree2", "tree3", *_LEAVES, "Mix", "Gate"], 1)
@@ -232,8 +232,8 @@ def _tree(reader: _Reader) -> Tree:
             options = _options(reader) if name == "Mix" else {}
             reader.want(")")
             open_nodes.pop()
-            if sum(child.size for child in children) >= LIMIT:
-                reader.fail("the tree is too large", f"at most {LIMIT} nodes", place)
+            if sum(child.size for child in children) >= MAX_NODES:
+                reader.fail("the tree is too large", f"at most {MAX_NODES} nodes", place)
             done = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
         else:
             return done
@@ -263,7 +263,7 @@ def _options(reader: _Reader) -> dict[str, Any]:
     return options
 
 
-def apart(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """The words between commas; those within a tree's brackets do not count."""
     parts, depth = [""], 0
     for letter in text:

@@ -15,12 +15,12 @@ from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 from . import sharing
 from .ops.autograd import forward_mode
 from .ops.operator import FLOATS
-from .ops.window import by
+from .ops.window import format_size
 from .starts import STARTS, fill_weight
 from .tree import Tree, decode
 
 
-class Learned(LazyModuleMixin, nn.Module):
+class TreeParameters(LazyModuleMixin, nn.Module):
     """A module with the parameters of a tree.
 
     ``weight`` is ``[D, C|1, *grid|1, *kernel]``, ``mix`` is ``[M, C|1, *grid|1]``; None where the tree has none. A size
@@ -54,7 +54,7 @@ class Learned(LazyModuleMixin, nn.Module):
         if dtype is not None and dtype not in FLOATS:
             raise TypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {dtype}")
         self.tree = tree
-        self.share = sharing.check(name, share)
+        self.share = sharing.check_share(name, share)
         self.channels = _positive(name, "channels", channels)
         self.grid = _grid(name, grid, self.dims)
         self.start, self.std = start, std
@@ -68,7 +68,7 @@ class Learned(LazyModuleMixin, nn.Module):
     def _register(self, name: str, rows: int, taps: Sequence[int], device: Any, dtype: torch.dtype | None) -> None:
         parameter: Any = None
         if rows:
-            extent = sharing.extent(self.share, self.channels, self.grid, self.dims)
+            extent = sharing.get_extent(self.share, self.channels, self.grid, self.dims)
             parameter = (
                 UninitializedParameter(device=device, dtype=dtype)  # type: ignore[call-arg]
                 if extent is None
@@ -115,9 +115,9 @@ class Learned(LazyModuleMixin, nn.Module):
         """Give lazy parameters their sizes and start values."""
         if not self.has_uninitialized_params():
             return
-        self.channels = channels if self.channels is None and sharing.by_channel(self.share) else self.channels
-        self.grid = tuple(output) if self.grid is None and sharing.by_region(self.share) else self.grid
-        extent = sharing.extent(self.share, self.channels, self.grid, self.dims)
+        self.channels = channels if self.channels is None and sharing.varies_by_channel(self.share) else self.channels
+        self.grid = tuple(output) if self.grid is None and sharing.varies_by_region(self.share) else self.grid
+        extent = sharing.get_extent(self.share, self.channels, self.grid, self.dims)
         plan = decode(self.tree.program)
         for name, rows, rest in (("weight", plan.weights, taps), ("mix", plan.mixes, ())):
             parameter = self._parameters[name]
@@ -143,11 +143,10 @@ class Learned(LazyModuleMixin, nn.Module):
             key, saved = prefix + name, state_dict.get(prefix + name)
             if own is None or saved is None or is_lazy(saved) or saved.dim() < 2 + self.dims:
                 continue
-            here, there = self.grid, sharing.grid_of(saved, self.dims)
-            if sharing.by_region(self.share) and here is not None and here != there:
-                warnings.warn(
-                    f"{type(self).__name__}: {key} saved for grid {by(there)}, resampled to {by(here)}", stacklevel=2
-                )
+            here, there = self.grid, sharing.get_grid(saved, self.dims)
+            if sharing.varies_by_region(self.share) and here is not None and here != there:
+                change = f"saved for grid {format_size(there)}, resampled to {format_size(here)}"
+                warnings.warn(f"{type(self).__name__}: {key} {change}", stacklevel=2)
                 state_dict[key] = saved = sharing.resample(saved, here)
             if is_lazy(own) and not self._fits(saved):
                 problem = (
@@ -158,15 +157,17 @@ class Learned(LazyModuleMixin, nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
         if waiting and not self.has_uninitialized_params():
             shape = next(p.shape for p in self._parameters.values() if p is not None)
-            if sharing.by_channel(self.share):
+            if sharing.varies_by_channel(self.share):
                 self.channels = shape[1]
-            if sharing.by_region(self.share):
+            if sharing.varies_by_region(self.share):
                 self.grid = tuple(shape[2 : 2 + self.dims])
 
     def _fits(self, saved: Tensor) -> bool:
         """Whether a saved parameter varies where this layer's would, as far as its sizes are known."""
-        channels = (self.channels, saved.shape[1])[self.channels is None] if sharing.by_channel(self.share) else 1
-        grid = sharing.grid_of(saved, self.dims) if sharing.by_region(self.share) else (1,) * self.dims
+        channels = (
+            (self.channels, saved.shape[1])[self.channels is None] if sharing.varies_by_channel(self.share) else 1
+        )
+        grid = sharing.get_grid(saved, self.dims) if sharing.varies_by_region(self.share) else (1,) * self.dims
         return tuple(saved.shape[1 : 2 + self.dims]) == (channels, *grid)
 
 
@@ -223,21 +224,21 @@ def tie(layers: Iterable[nn.Module]) -> None:
         raise TypeError(f"tie: wanted a list of layers, got one {type(layers).__name__}")
     tied = list(layers)
     for layer in tied:
-        if not isinstance(layer, Learned) or not hasattr(layer, "kernel_size"):
+        if not isinstance(layer, TreeParameters) or not hasattr(layer, "kernel_size"):
             raise TypeError(f"tie: wanted learned pools over windows, got {type(layer).__name__}")
         if layer.share not in ("layer", "net"):
             raise ValueError(f'tie: wanted share="layer" or "net", got {layer.share!r} in {layer}')
     if not tied:
         raise ValueError("tie: wanted at least one layer, got none")
     first = tied[0]
-    assert isinstance(first, Learned)
+    assert isinstance(first, TreeParameters)
     for layer in tied[1:]:
-        assert isinstance(layer, Learned)
+        assert isinstance(layer, TreeParameters)
         if layer.tree != first.tree:
             raise ValueError(f"tie: layers must have equal trees, got {first.tree!r} and {layer.tree!r}")
         here, there = _taps(first), _taps(layer)
         if here != there:
-            raise ValueError(f"tie: layers must have equal windows, got {by(here)} and {by(there)}")
+            raise ValueError(f"tie: layers must have equal windows, got {format_size(here)} and {format_size(there)}")
         for name, parameter in layer._parameters.items():
             own = first._parameters[name]
             if (
@@ -263,7 +264,10 @@ def parameter_groups(
     >>> optimizer = torch.optim.SGD(parameter_groups(model, lr=0.01), lr=0.1, weight_decay=5e-4)
     """
     pools = {
-        id(p) for module in model.modules() if isinstance(module, Learned) for p in module.parameters(recurse=False)
+        id(p)
+        for module in model.modules()
+        if isinstance(module, TreeParameters)
+        for p in module.parameters(recurse=False)
     }
     settings = {key: value for key, value in (("lr", lr), ("weight_decay", weight_decay)) if value is not None}
     others = [p for p in model.parameters() if id(p) not in pools]

@@ -21,31 +21,31 @@ SHARES = ("layer", "region", "channel", "region_channel", "net")
 REGIONAL = ("region", "region_channel")
 
 
-def check(name: str, share: object) -> str:
+def check_share(name: str, share: object) -> str:
     """``share`` itself if it is one of the five."""
     if not isinstance(share, str) or share not in SHARES:
         raise ValueError(f"{name}: share must be one of {', '.join(SHARES)}, got {share!r}")
     return share
 
 
-def by_channel(share: str) -> bool:
+def varies_by_channel(share: str) -> bool:
     return share in ("channel", "region_channel")
 
 
-def by_region(share: str) -> bool:
+def varies_by_region(share: str) -> bool:
     return share in REGIONAL
 
 
-def extent(share: str, channels: int | None, grid: Sequence[int] | None, dims: int) -> tuple[int, ...] | None:
+def get_extent(share: str, channels: int | None, grid: Sequence[int] | None, dims: int) -> tuple[int, ...] | None:
     """The shape ``[C|1, OH|1, OW|1]`` over which a parameter varies; None while a size it needs is unknown."""
-    if (by_channel(share) and channels is None) or (by_region(share) and grid is None):
+    if (varies_by_channel(share) and channels is None) or (varies_by_region(share) and grid is None):
         return None
-    first = channels if by_channel(share) and channels is not None else 1
-    rest = tuple(grid) if by_region(share) and grid is not None else (1,) * dims
+    first = channels if varies_by_channel(share) and channels is not None else 1
+    rest = tuple(grid) if varies_by_region(share) and grid is not None else (1,) * dims
     return (first, *rest)
 
 
-def grid_of(parameter: Tensor, dims: int) -> tuple[int, ...]:
+def get_grid(parameter: Tensor, dims: int) -> tuple[int, ...]:
     """The output grid a parameter ``[rows, C|1, *grid, ...]`` was made for."""
     return tuple(parameter.shape[2 : 2 + dims])
 
@@ -59,11 +59,11 @@ def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
     # An exported program has to serve every size, so a symbol is not compared with a number there, which would fix it;
     # resampling to an equal grid changes nothing either. torch.compile may compile again, and knows.
     known = all(isinstance(n, int) for n in grid) or not torch.compiler.is_exporting()
-    if known and grid_of(parameter, dims) == tuple(grid):
+    if known and get_grid(parameter, dims) == tuple(grid):
         return parameter
     lead, taps = parameter.shape[:2], parameter.shape[2 + dims :]
     planes = parameter.movedim(tuple(range(2, 2 + dims)), tuple(range(-dims, 0)))  # [rows, C|1, taps..., *old]
-    flat = planes.reshape(1, -1, *grid_of(parameter, dims))
+    flat = planes.reshape(1, -1, *get_grid(parameter, dims))
     if flat.dtype in (torch.float16, torch.bfloat16):
         flat = flat.float()
     mode = ("linear", "bilinear", "trilinear")[dims - 1]

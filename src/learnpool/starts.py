@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .tree import FILTER, GATE, Plan, decode
+from .tree import Code, Program, decode
 
 SHARPNESS = 8.0  # of a tournament's gates
 NOISE = 0.1  # of neutral filters, as a part of 1/N: none would leave all filters of a tree equal for ever
@@ -28,43 +28,43 @@ NOISE = 0.1  # of neutral filters, as a part of 1/N: none would leave all filter
 Box = tuple[tuple[int, int], ...]  # a part of the window: first and last tap, exclusive, in each direction
 
 
-def _paper(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+def _paper(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     weight.normal_(0, std)
 
 
-def _neutral(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+def _neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
     weight.normal_(0, NOISE / n)
-    for node in plan.nodes:
-        if node.code == FILTER:
+    for node in program.nodes:
+        if node.code == Code.FILTER:
             weight[node.parameter] += 1 / n
-        elif node.code == GATE:
+        elif node.code == Code.GATE:
             weight[node.parameter] = 0
 
 
-def _spread(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
     weight.normal_(0, 1)
-    for node in plan.nodes:
-        if node.code == FILTER:
+    for node in program.nodes:
+        if node.code == Code.FILTER:
             weight[node.parameter].mul_(1 / n).add_(1 / n)
-        elif node.code == GATE:
+        elif node.code == Code.GATE:
             weight[node.parameter] *= 0.1
 
 
-def _tournament(weight: Tensor, plan: Plan, kernel: Sequence[int], std: float) -> None:
+def _tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     """Gates over nothing but gates and filters play; any other mask is near 0, any other filter near 1/N."""
     whole: Box = tuple((0, k) for k in kernel)
     weight.normal_(0, NOISE / math.prod(kernel))
-    pure = [False] * len(plan.nodes)
-    for place in reversed(range(len(plan.nodes))):  # children lie behind their parents
-        node = plan.nodes[place]
-        pure[place] = node.code == FILTER or (node.code == GATE and pure[node.left] and pure[node.right])
-    boxes = [whole] * len(plan.nodes)
-    for place, node in enumerate(plan.nodes):
-        if node.code == FILTER:
+    pure = [False] * len(program.nodes)
+    for place in reversed(range(len(program.nodes))):  # children lie behind their parents
+        node = program.nodes[place]
+        pure[place] = node.code == Code.FILTER or (node.code == Code.GATE and pure[node.left] and pure[node.right])
+    boxes = [whole] * len(program.nodes)
+    for place, node in enumerate(program.nodes):
+        if node.code == Code.FILTER:
             weight[node.parameter] += _mean(boxes[place], weight)
-        elif node.code == GATE and pure[place]:
+        elif node.code == Code.GATE and pure[place]:
             boxes[node.left], boxes[node.right] = _halves(boxes[place])
             difference = _mean(boxes[node.left], weight) - _mean(boxes[node.right], weight)
             weight[node.parameter] += SHARPNESS * difference
@@ -87,7 +87,7 @@ def _mean(box: Box, weight: Tensor) -> Tensor:
     return found
 
 
-_FILL: dict[str, Callable[[Tensor, Plan, Sequence[int], float], None]] = {
+_FILL: dict[str, Callable[[Tensor, Program, Sequence[int], float], None]] = {
     "paper": _paper,
     "neutral": _neutral,
     "spread": _spread,

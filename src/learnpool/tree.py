@@ -19,11 +19,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-MAX, AVG, FILTER, MIX, GATE, FIXED = range(6)
-LIMIT = 4096  # nodes
+MAX_NODES = 4096
+
+
+class Code(IntEnum):
+    """What a node of a program is; kernels in other languages have the same numbers."""
+
+    MAX = 0
+    AVG = 1
+    FILTER = 2
+    MIX = 3
+    GATE = 4
+    FIXED = 5  # a Mix that does not learn; the bits of its a follow
+
+
+def reject_code(code: NoReturn) -> NoReturn:
+    """The end of every dispatch over codes: the type checker sees a code that was forgotten, a run raises."""
+    raise ValueError(f"unknown code {code!r} of a node")
 
 
 class Tree:
@@ -31,7 +47,7 @@ class Tree:
 
     __slots__ = ("_flat", "size")
     size: int
-    _code: int
+    _code: Code
 
     def __init__(self, *children: Tree) -> None:
         for child in children:
@@ -39,8 +55,8 @@ class Tree:
                 raise TypeError(f"{type(self).__name__}: a child must be a tree such as Max(), got {child!r}")
         self.size = 1 + sum(child.size for child in children)
         self._flat: tuple[tuple[int, ...], tuple[float, ...]] | None = None
-        if self.size > LIMIT:
-            raise ValueError(f"{type(self).__name__}: a tree has at most {LIMIT} nodes, got {self.size}")
+        if self.size > MAX_NODES:
+            raise ValueError(f"{type(self).__name__}: a tree has at most {MAX_NODES} nodes, got {self.size}")
 
     def _children(self) -> tuple[Tree, ...]:
         return ()
@@ -53,12 +69,12 @@ class Tree:
             for node in queue:  # grows while it is read: breadth first
                 queue.extend(node._children())
                 if not isinstance(node, Mix):
-                    program.append(node._code)
+                    program.append(int(node._code))
                 elif node.learn:
-                    program.append(MIX)
+                    program.append(int(Code.MIX))
                     starts.append(node.a)
                 else:
-                    program += (FIXED, _bits(node.a))
+                    program += (int(Code.FIXED), _double_to_bits(node.a))
             self._flat = tuple(program), tuple(starts)
         return self._flat
 
@@ -108,7 +124,7 @@ class Max(Tree):
     """``max x_i``."""
 
     __slots__ = ()
-    _code = MAX
+    _code = Code.MAX
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +134,7 @@ class Avg(Tree):
     """``mean x_i``."""
 
     __slots__ = ()
-    _code = AVG
+    _code = Code.AVG
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +144,7 @@ class Filter(Tree):
     """``v · x`` with a learned filter ``v``."""
 
     __slots__ = ()
-    _code = FILTER
+    _code = Code.FILTER
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +165,7 @@ class Mix(_Inner):
     """``a * left + (1 - a) * right``: one learned proportion, or a fixed one with ``learn=False``."""
 
     __slots__ = ("a", "learn")
-    _code = MIX
+    _code = Code.MIX
 
     def __init__(self, left: Tree, right: Tree, a: float = 0.5, learn: bool = True) -> None:
         super().__init__(left, right)
@@ -169,7 +185,7 @@ class Gate(_Inner):
     """``s * left + (1 - s) * right`` with ``s = sigmoid(ω · x)``: the region itself decides."""
 
     __slots__ = ()
-    _code = GATE
+    _code = Code.GATE
 
 
 def complete(levels: int, name: str = "complete") -> Tree:
@@ -178,8 +194,10 @@ def complete(levels: int, name: str = "complete") -> Tree:
         raise TypeError(f"{name}: levels must be an int, got {levels!r}")
     if levels < 1:
         raise ValueError(f"{name}: levels must be at least 1, got {levels}")
-    if 2**levels - 1 > LIMIT:
-        raise ValueError(f"{name}: levels must be at most {LIMIT.bit_length() - 1} ({LIMIT} nodes), got {levels}")
+    if 2**levels - 1 > MAX_NODES:
+        raise ValueError(
+            f"{name}: levels must be at most {MAX_NODES.bit_length() - 1} ({MAX_NODES} nodes), got {levels}"
+        )
     tree: Tree = Filter()
     for _ in range(levels - 1):
         tree = Gate(tree, tree)
@@ -187,16 +205,16 @@ def complete(levels: int, name: str = "complete") -> Tree:
 
 
 class Node(NamedTuple):
-    """One line of a decoded program."""
+    """One node of a decoded program."""
 
-    code: int
+    code: Code
     parameter: int  # row of weight (Filter, Gate) or mix (Mix); −1 for the others
     a: float  # of a fixed Mix
     left: int  # places of the children; −1 for a leaf
     right: int
 
 
-class Plan(NamedTuple):
+class Program(NamedTuple):
     """A decoded, valid program and what it needs from a region."""
 
     nodes: tuple[Node, ...]
@@ -207,68 +225,75 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def decode(program: tuple[int, ...]) -> Plan:
+def decode(program: tuple[int, ...]) -> Program:
     """Check a program and say where everything is; ValueError if it is not a tree."""
     nodes: list[Node] = []
-    codes: list[int] = []
-    inner = weights = mixes = at = 0
-    while at < len(program):
-        code, place = program[at], len(nodes)
-        at += 1
-        if code not in range(6):
-            raise ValueError(f"invalid program: node {place} has code {code}, known are 0 to 5")
+    inner = weights = mixes = 0
+    ints = iter(program)
+    for number in ints:
+        place = len(nodes)
+        try:
+            code = Code(number)
+        except ValueError:
+            raise ValueError(f"invalid program: node {place} has code {number}, known are 0 to 5") from None
         if place > 2 * inner:
             raise ValueError(f"invalid program: node {place} has no parent")
-        if place >= LIMIT:
-            raise ValueError(f"invalid program: more than {LIMIT} nodes")
+        if place >= MAX_NODES:
+            raise ValueError(f"invalid program: more than {MAX_NODES} nodes")
         a, row = 0.0, -1
-        if code in (FILTER, GATE):
+        if code in (Code.FILTER, Code.GATE):
             row, weights = weights, weights + 1
-        elif code == MIX:
+        elif code == Code.MIX:
             row, mixes = mixes, mixes + 1
-        elif code == FIXED:
-            if at == len(program):
-                raise ValueError("invalid program: a fixed mix without its proportion")
-            a = _double(program[at])
-            at += 1
-            if not 0 <= a <= 1:
-                raise ValueError(f"invalid program: a fixed mix of {a!r}, wanted a number in [0, 1]")
+        elif code == Code.FIXED:
+            a = _read_proportion(next(ints, None))
         left = right = -1
-        if code in (MIX, GATE, FIXED):
+        if code in (Code.MIX, Code.GATE, Code.FIXED):
             left, right = 2 * inner + 1, 2 * inner + 2
             inner += 1
         nodes.append(Node(code, row, a, left, right))
-        codes.append(code)
     if len(nodes) != 2 * inner + 1:
         raise ValueError(f"invalid program: {inner} inner nodes need {2 * inner + 1} nodes in all, got {len(nodes)}")
-    return Plan(tuple(nodes), weights, mixes, MAX in codes, AVG in codes)
+    codes = {node.code for node in nodes}
+    return Program(tuple(nodes), weights, mixes, Code.MAX in codes, Code.AVG in codes)
 
 
 def from_program(program: Sequence[int], starts: Sequence[float] = ()) -> Tree:
     """The tree of a program; ``starts`` are the first values of its learned mixes (one half if not given)."""
     nodes = decode(tuple(program)).nodes
-    built: list[Tree] = [Max()] * len(nodes)
+    trees: list[Tree] = [Max()] * len(nodes)
     for place in reversed(range(len(nodes))):
         node = nodes[place]
-        if node.code in (MAX, AVG, FILTER):
-            built[place] = (Max, Avg, Filter)[node.code]()
-            continue
-        left, right = built[node.left], built[node.right]
-        if node.code == GATE:
-            built[place] = Gate(left, right)
-        elif node.code == FIXED:
-            built[place] = Mix(left, right, node.a, learn=False)
-        else:
-            built[place] = Mix(left, right, starts[node.parameter] if starts else 0.5)
-    return built[0]
+        left, right = trees[node.left], trees[node.right]
+        match node.code:
+            case Code.MAX:
+                trees[place] = Max()
+            case Code.AVG:
+                trees[place] = Avg()
+            case Code.FILTER:
+                trees[place] = Filter()
+            case Code.GATE:
+                trees[place] = Gate(left, right)
+            case Code.MIX:
+                trees[place] = Mix(left, right, starts[node.parameter] if starts else 0.5)
+            case Code.FIXED:
+                trees[place] = Mix(left, right, node.a, learn=False)
+            case _:
+                reject_code(node.code)
+    return trees[0]
 
 
-def _bits(value: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
-
-def _double(bits: int) -> float:
+def _read_proportion(bits: int | None) -> float:
+    if bits is None:
+        raise ValueError("invalid program: a fixed mix without its proportion")
     try:
-        return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+        a = float(struct.unpack("<d", struct.pack("<q", bits))[0])
     except struct.error:
         raise ValueError(f"invalid program: {bits} is not the bits of a double") from None
+    if not 0 <= a <= 1:
+        raise ValueError(f"invalid program: a fixed mix of {a!r}, wanted a number in [0, 1]")
+    return a
+
+
+def _double_to_bits(value: float) -> int:
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])

@@ -18,7 +18,7 @@ from .. import observation
 from ..conversion.swap import Swap, swaps
 from ..explanation.facts import counted
 from ..names import Part
-from ..parameters import Learned
+from ..parameters import TreeParameters
 from .least_squares import fit
 
 LIMIT = 2**26  # values of a pool's input that are kept; images beyond it do not take part in its fit
@@ -217,4 +217,4 @@ def percent(error: float) -> str:
 
 
 def kind(pool: nn.Module) -> str:
-    return str(Part(pool.tree)) if isinstance(pool, Learned) else type(pool).__name__
+    return str(Part(pool.tree)) if isinstance(pool, TreeParameters) else type(pool).__name__

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from ..parameters import Learned
-from ..tree import FILTER, decode
+from ..parameters import TreeParameters
+from ..tree import Code, decode
 
 SEARCH, STEPS = 25, 150  # iterations of a first look from each start, and of the fit
 GOAL = (
@@ -42,14 +42,14 @@ def fit(pools: Sequence[nn.Module], pairs: Sequence[Pair]) -> None:
 def starts(now: nn.ModuleList) -> list[nn.ModuleList]:
     """Where to begin: as it is, neutral, and for trees with filters a few draws."""
     trials = [copy.deepcopy(now)]
-    if not all(isinstance(pool, Learned) and not is_parametrized(pool) for pool in now):
+    if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in now):
         return trials
-    filters = any(node.code == FILTER for pool in now for node in decode(pool.tree.program).nodes)  # type: ignore
+    filters = any(node.code == Code.FILTER for pool in now for node in decode(pool.tree.program).nodes)  # type: ignore
     for seed in range(1 + DRAWS * filters):
         trial = copy.deepcopy(now)
         torch.manual_seed(seed)
         for pool in trial:
-            assert isinstance(pool, Learned)
+            assert isinstance(pool, TreeParameters)
             pool.start, pool.std = "paper" if seed else "neutral", 0.5
             pool.reset_parameters()
         trials.append(trial)

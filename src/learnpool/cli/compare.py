@@ -52,7 +52,7 @@ def compare(
     from ..lab.data import DataError
     from ..lab.runs.run import RunError
     from ..lab.runs.train import TrainingError
-    from ..names import apart
+    from ..names import split_names
 
     changes: dict[str, Any] = {"net": model}
     changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
@@ -60,8 +60,8 @@ def compare(
     console = Console(stderr=True) if not quiet and not as_json else None
     with mistakes():
         changes |= dict(changed(text) for text in change or [])
-        sets = [data] if os.path.isdir(data) else apart(data)
-        runs = lab.plan(preset, sets, apart(pools), seeds, **changes)
+        sets = [data] if os.path.isdir(data) else split_names(data)
+        runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     try:
         with redirect_stdout(sys.stderr):  # what a user's network prints is no result
             compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)

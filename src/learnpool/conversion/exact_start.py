@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ..parameters import Learned
-from ..tree import AVG, FILTER, FIXED, GATE, MAX, MIX, Plan, decode
+from ..parameters import TreeParameters
+from ..tree import Code, Program, decode
 from .torch_pools import Plain, of_module
 
 BITS, ROUNDING, NO, UNKNOWN = "to the last bit", "up to rounding", "no", "not known"
@@ -22,44 +22,44 @@ def same(new: nn.Module, old: Plain, inputs: Sequence[Sequence[int]]) -> str:
     Where a path of mixes leads to the old pool's own leaf, they are turned to it: every bit is the same. A tree of
     averages and filters becomes an average with filters 1/N, the same up to rounding where every window is whole.
     """
-    if not isinstance(new, Learned):
+    if not isinstance(new, TreeParameters):
         plain = of_module(new)
         if plain is None:
             return UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else NO
         return BITS if plain.kind == old.kind and plain.window == old.window else NO
-    plan = decode(new.tree.program)
-    turns = _path(plan, 0, MAX if old.kind == "max" else AVG)
+    program = decode(new.tree.program)
+    turns = _path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
     if turns is not None:
         for row, a in turns:
             assert new.mix is not None
             new.mix[row] = a
         return BITS
-    if old.kind == "max" or plan.has_max:
+    if old.kind == "max" or program.has_max:
         return NO
     assert new.weight is not None
     taps = math.prod(new.weight.shape[2 + new.dims :])
-    for node in plan.nodes:
-        if node.code == FILTER:
+    for node in program.nodes:
+        if node.code == Code.FILTER:
             new.weight[node.parameter] = 1 / taps
-        elif node.code == GATE:
+        elif node.code == Code.GATE:
             # Equal filters hide the gate's value; unlike 0 it lets their gradients differ.
             new.weight[node.parameter].normal_(0, new.std)
     return ROUNDING if _whole(old, inputs) else NO
 
 
-def _path(plan: Plan, place: int, leaf: int) -> list[tuple[int, float]] | None:
+def _path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
     """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
-    node = plan.nodes[place]
+    node = program.nodes[place]
     if node.code == leaf:
         return []
-    if node.code not in (MIX, FIXED):
+    if node.code not in (Code.MIX, Code.FIXED):
         return None
     for child, a in ((node.left, 1.0), (node.right, 0.0)):
-        if node.code == FIXED and node.a != a:
+        if node.code == Code.FIXED and node.a != a:
             continue
-        rest = _path(plan, child, leaf)
+        rest = _path(program, child, leaf)
         if rest is not None:
-            return [*([(node.parameter, a)] if node.code == MIX else []), *rest]
+            return [*([(node.parameter, a)] if node.code == Code.MIX else []), *rest]
     return None
 
 

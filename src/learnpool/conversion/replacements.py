@@ -14,8 +14,8 @@ from torch.nn.parameter import is_lazy
 from .. import sharing
 from ..names import Part, PoolName, parse
 from ..ops.operator import FLOATS
-from ..ops.window import by
-from ..parameters import Learned, tie
+from ..ops.window import format_size
+from ..parameters import TreeParameters, tie
 from ..tree import Tree
 from .exact_start import same
 from .search import Found
@@ -133,18 +133,20 @@ def _new(
     if part.pool != "avg":
         options["dilation"] = plain.dilation
     elif set(plain.window.dilation) != {1}:
-        raise ValueError(f"convert: {old.name} has dilation {by(plain.window.dilation)}, which nn.AvgPool has not")
-    new = part.layer(
+        raise ValueError(
+            f"convert: {old.name} has dilation {format_size(plain.window.dilation)}, which nn.AvgPool has not"
+        )
+    new = part.make_layer(
         plain.kernel_size, plain.stride, plain.padding, dims=plain.dims, ceil_mode=plain.ceil_mode, **options
     )
-    if part.share == "net" and isinstance(new, Learned):
+    if part.share == "net" and isinstance(new, TreeParameters):
         tied.setdefault(part, []).append(new)
     return new.train(layer.training if old.owner is None else old.owner.training)
 
 
 def _sizes(part: Part, old: Found, options: dict[str, Any], example: bool) -> bool:
     """The sizes a sharing needs, from the example; False if it did not come by this pool."""
-    if not (sharing.by_channel(part.share) or sharing.by_region(part.share)):
+    if not (sharing.varies_by_channel(part.share) or sharing.varies_by_region(part.share)):
         return True
     if not example:
         raise ValueError(f"convert: share={part.share!r} needs sizes: give example=, an input of the network")
@@ -154,13 +156,13 @@ def _sizes(part: Part, old: Found, options: dict[str, Any], example: bool) -> bo
     assert old.plain is not None
     dims = old.plain.dims
     channels = {shape[-dims - 1] for shape in old.inputs}
-    if sharing.by_channel(part.share):
+    if sharing.varies_by_channel(part.share):
         if len(channels) > 1:
             raise ValueError(
                 f"convert: {old.name} pools {sorted(channels)} channels, so share={part.share!r} is impossible"
             )
         options["channels"] = channels.pop()
-    if sharing.by_region(part.share):
+    if sharing.varies_by_region(part.share):
         options["grid"] = old.plain.window.output_size(old.inputs[0][-dims:])
     return True
 

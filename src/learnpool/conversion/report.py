@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..names import Part
-from ..parameters import Learned
+from ..parameters import TreeParameters
 
 
 @dataclass(frozen=True)
@@ -76,4 +76,4 @@ class Report:
 
 def title(pool: nn.Module) -> str:
     """``gated``, ``tree2:channel``, or a layer's class."""
-    return str(Part(pool.tree, pool.share)) if isinstance(pool, Learned) else type(pool).__name__
+    return str(Part(pool.tree, pool.share)) if isinstance(pool, TreeParameters) else type(pool).__name__

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..layers import _Windowed
-from ..parameters import Learned
+from ..layers import _WindowLayer
+from ..parameters import TreeParameters
 from . import source
 from .routing import Route, attributes
 from .torch_pools import MODULES, OTHER_CALLS, OTHER_MODULES, Plain, alike, of_module, pool_class
@@ -71,7 +71,7 @@ def _pools(name: str, module: nn.Module) -> Iterator[Found]:
     was = f"nn.{type(module).__name__}" if type(module).__module__.startswith("torch.nn.") else type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         yield from _scripted(name, module)
-    elif "_before" in module.__dict__ or isinstance(module, (Learned, _Windowed)):
+    elif "_before" in module.__dict__ or isinstance(module, (TreeParameters, _WindowLayer)):
         yield Found(name, was, left="learns already", module=module)
     elif pool_class(module) is not None:
         plain = of_module(module)

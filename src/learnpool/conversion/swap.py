@@ -110,7 +110,7 @@ def _check(model: Any, pool: Any, replace: Any, share: Any, start: Any) -> None:
     if isinstance(replace, str) or not kinds or not set(kinds) <= {"max", "avg"}:
         raise ValueError(f"convert: replace must be a tuple of 'max' and 'avg', got {replace!r}")
     if share is not None:
-        sharing.check("convert", share)
+        sharing.check_share("convert", share)
     if start not in (*STARTS, "same"):
         raise ValueError(f"convert: start must be one of {', '.join((*STARTS, 'same'))}, got {start!r}")
     if isinstance(pool, str):

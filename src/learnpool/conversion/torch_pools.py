@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..ops.window import Size, Window, by
+from ..ops.window import Size, Window, format_size
 
 MODULES: dict[type[nn.Module], tuple[str, int]] = {
     nn.MaxPool1d: ("max", 1),
@@ -84,14 +84,14 @@ class Plain:
     def label(self) -> str:
         """``3×3, stride 2, padding 1``: the window, as far as it differs from the plainest."""
         window = self.window
-        words = [by(window.kernel)]
+        words = [format_size(window.kernel)]
         for word, numbers, plainest in (
             ("stride", window.stride, 0),
             ("padding", window.padding, 0),
             ("dilation", window.dilation, 1),
         ):
             if set(numbers) != {plainest}:
-                words.append(f"{word} {numbers[0] if len(set(numbers)) == 1 else by(numbers)}")
+                words.append(f"{word} {numbers[0] if len(set(numbers)) == 1 else format_size(numbers)}")
         return ", ".join([*words, *(["ceil"] if self.ceil_mode else [])])
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..names import Part
-from ..ops.window import Window, by
+from ..ops.window import Window, format_size
 from ..tree import Tree
 from .positions import Grid
 
@@ -129,11 +129,11 @@ def percent(part: float) -> str:
 def heading(pool: PoolFacts) -> str:
     """A pool in one line: its tree, window and sharing."""
     window = pool.window
-    size = "adaptive" if window is None else f"{by(window.kernel)}, stride {by(window.stride)}"
+    size = "adaptive" if window is None else f"{format_size(window.kernel)}, stride {format_size(window.stride)}"
     if window is not None and any(window.padding):
-        size += f", padding {by(window.padding)}"
+        size += f", padding {format_size(window.padding)}"
     if window is not None and any(d != 1 for d in window.dilation):
-        size += f", dilation {by(window.dilation)}"
+        size += f", dilation {format_size(window.dilation)}"
     tied = f" with {pool.tied_to}" if pool.tied_to is not None else ""
     return f"{Part(pool.tree)}, {size}, shared per {pool.share.replace('_', ' and ')}{tied}"
 

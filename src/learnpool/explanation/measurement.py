@@ -17,8 +17,8 @@ from torch.nn.parameter import is_lazy
 
 from .. import functional, observation, sharing
 from ..ops import reference
-from ..parameters import Learned
-from ..tree import AVG, FILTER, FIXED, GATE, MAX, MIX, Filter, Tree, decode
+from ..parameters import TreeParameters
+from ..tree import Code, Filter, Tree, decode
 from .facts import NEAR, FilterFacts, GateFacts, MixFacts, PoolFacts, table
 from .positions import Follow, Grid
 
@@ -99,11 +99,11 @@ def _explain(model: nn.Module, batch: Any, maps: bool) -> Explanation:
     return Explanation(tuple(told), len(images), image)
 
 
-def learned(model: nn.Module) -> Iterator[tuple[str, Learned]]:
+def learned(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
     """The learned pools of a network and their names; ValueError if there are none or they have no values to tell."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"explain: model must be a module, got {type(model).__name__}")
-    pools = [(name, module) for name, module in model.named_modules() if isinstance(module, Learned)]
+    pools = [(name, module) for name, module in model.named_modules() if isinstance(module, TreeParameters)]
     if not pools:
         raise ValueError("explain: the model has no learned pools; learnpool.convert(model) puts them in")
     for name, pool in pools:
@@ -115,20 +115,20 @@ def learned(model: nn.Module) -> Iterator[tuple[str, Learned]]:
     return iter(pools)
 
 
-def _facts(name: str, pool: Learned, owners: dict[int, str]) -> PoolFacts:
+def _facts(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolFacts:
     """A pool's parameters, node by node."""
     nodes, names = decode(pool.tree.program).nodes, node_names(pool.tree)
     weight, a = _values(pool.weight), _values(pool.proportions())
     mixes, gates, filters = [], [], []
     for place, node in enumerate(nodes):
-        if node.code == FILTER:
+        if node.code == Code.FILTER:
             filters.append(FilterFacts(names[place], weight[node.parameter]))
-        elif node.code == GATE:
+        elif node.code == Code.GATE:
             gates.append(GateFacts(names[place], names[node.left], names[node.right], weight[node.parameter]))
-        elif node.code in (MIX, FIXED):
+        elif node.code in (Code.MIX, Code.FIXED):
             fixed = torch.full((1,) * (pool.dims + 1), node.a)
-            value = a[node.parameter] if node.code == MIX else fixed
-            mixes.append(MixFacts(names[place], names[node.left], names[node.right], node.code == MIX, value))
+            value = a[node.parameter] if node.code == Code.MIX else fixed
+            mixes.append(MixFacts(names[place], names[node.left], names[node.right], node.code == Code.MIX, value))
     parameters = list(pool.parameters())
     tied = next((owners[id(p)] for p in parameters if id(p) in owners), None)
     owners |= {id(p): name for p in parameters if id(p) not in owners}
@@ -151,11 +151,18 @@ def _values(parameter: Tensor | None) -> Tensor:
 
 def node_names(tree: Tree) -> list[str]:
     """A name for every node, breadth first: ``gate0``, ``filter1``, ``mix0``, ``fixed0`` for a fixed mix, ``max``."""
-    words = {MAX: "max", AVG: "mean", FILTER: "filter", GATE: "gate", MIX: "mix", FIXED: "fixed"}
+    words = {
+        Code.MAX: "max",
+        Code.AVG: "mean",
+        Code.FILTER: "filter",
+        Code.GATE: "gate",
+        Code.MIX: "mix",
+        Code.FIXED: "fixed",
+    }
     counts = dict.fromkeys(words, 0)
     names = []
     for node in decode(tree.program).nodes:
-        counted = "" if node.code in (MAX, AVG) else str(counts[node.code])
+        counted = "" if node.code in (Code.MAX, Code.AVG) else str(counts[node.code])
         names.append(words[node.code] + counted)
         counts[node.code] += 1
     return names
@@ -196,12 +203,12 @@ class Seen:
 
 def gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
-    rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == GATE]
+    rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == Code.GATE]
     if not rows:
         return
-    wide = x.to(reference.accumulator(x.dtype))
+    wide = x.to(reference.accumulation_dtype(x.dtype))
     weight = pool.weight.to(wide.dtype)
-    if sharing.by_region(pool.share):
+    if sharing.varies_by_region(pool.share):
         weight = sharing.resample(weight, pool.window.output_size(x.shape[-pool.dims :]))
     for row in rows:
         mix = functional.none(wide, pool.dims)
@@ -209,7 +216,7 @@ def gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
 
 
 @contextmanager
-def watching(pools: dict[str, Learned], seen: dict[str, Seen], image: Tensor | None) -> Iterator[None]:
+def watching(pools: dict[str, TreeParameters], seen: dict[str, Seen], image: Tensor | None) -> Iterator[None]:
     """While on, every call of a pool adds to what was seen of it."""
     follow = None if image is None else Follow(image)
 

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from torch import Tensor
 
-from ..ops.window import by
+from ..ops.window import format_size
 from .facts import FilterFacts, GateFacts, MixFacts, PoolFacts, averaged, heading, number
 from .positions import Grid
 
@@ -176,7 +176,7 @@ def proportions(axes: Any, mix: MixFacts) -> None:
         sides(axes, f"{mix.left} {number(mix.mean)}", f"{mix.right} {number(1 - mix.mean)}")
     elif math.prod(grid) > 1 and len(grid) == 2:
         heat_map(axes, mix.a.mean(0).tolist(), SIDES, (0, 1))
-        caption(axes, f"a of {mix.name}", f"mean of {channels}" if channels > 1 else by(grid))
+        caption(axes, f"a of {mix.name}", f"mean of {channels}" if channels > 1 else format_size(grid))
         sides(axes, mix.left, mix.right)
     else:
         axes.scatter(range(len(values)), values, s=14, c=values, cmap=SIDES, vmin=0, vmax=1, ec=GREY, lw=0.5)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..names import parse
 from ..ops.window import Window
-from ..parameters import Learned, tie
+from ..parameters import TreeParameters, tie
 
 INITS = ("dsn", "kaiming")
 STRIDED = "conv"  # in place of a pool's name: stride-2 convolutions
@@ -140,7 +140,7 @@ class DSN(nn.Module):
         """
         kinds = {"weights": 1.0, "classifier": 0.1, "heads": 0.001}
         chosen: dict[str, list[nn.Parameter]] = {}
-        learned = {id(p) for pool in self.modules() if isinstance(pool, Learned) for p in pool.parameters()}
+        learned = {id(p) for pool in self.modules() if isinstance(pool, TreeParameters) for p in pool.parameters()}
         for name, parameter in self.named_parameters():
             kind = {"heads": "heads", "mlpconv4": "classifier"}.get(name.partition(".")[0], "weights")
             if id(parameter) in learned:
@@ -201,8 +201,8 @@ def pools(name: str, table: Table, *channels: int, init: str = "dsn", start: str
             begin(made[-1], init)
         else:
             options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
-            made.append(parse(name).part(index).layer(kernel, 2, **options))
-    tied = [layer for layer in made if isinstance(layer, Learned) and layer.share == "net"]
+            made.append(parse(name).part(index).make_layer(kernel, 2, **options))
+    tied = [layer for layer in made if isinstance(layer, TreeParameters) and layer.share == "net"]
     if tied:
         tie(tied)
     return made

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tree import AVG, FIXED, MAX, Plan, Tree, decode
+from ..tree import Code, Program, Tree, decode
 from . import reference
 from .autograd import forward_mode
 from .operator import check_parameter, check_tensor
@@ -22,27 +22,27 @@ def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: 
     """``tree`` over the regions of ``F.adaptive_max_pool2d``; ``mix`` is ``[M, C|1, *output|1]``."""
     check_tree(name, tree)
     size = size_of(name, x, output_size, dims)
-    plan = decode(tree.program)
-    check_parameter(name, "mix", mix, x, plan.mixes, x.shape[-dims - 1], size, ())
-    wide = mix.to(reference.accumulator(x.dtype))
+    decoded = decode(tree.program)
+    check_parameter(name, "mix", mix, x, decoded.mixes, x.shape[-dims - 1], size, ())
+    wide = mix.to(reference.accumulation_dtype(x.dtype))
     largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
-    inputs = share_of_max(plan, wide), largest.to(wide.dtype), mean.to(wide.dtype)
+    inputs = share_of_max(decoded, wide), largest.to(wide.dtype), mean.to(wide.dtype)
     plain = not torch.compiler.is_compiling() and forward_mode()  # Blend has a formula for backward alone
     blended: Tensor = reference.blend(*inputs) if plain else Blend.apply(*inputs)  # type: ignore[no-untyped-call]
     return blended.to(x.dtype)
 
 
-def share_of_max(plan: Plan, mix: Tensor) -> Tensor:
+def share_of_max(decoded: Program, mix: Tensor) -> Tensor:
     """A of the root, ``[C|1, *output|1]``: 1 for Max, 0 for Avg, ``a A_left + (1 − a) A_right`` for a Mix."""
     one = mix.new_ones((1,) * (mix.dim() - 1))
-    shares = [one] * len(plan.nodes)
-    for place in reversed(range(len(plan.nodes))):
-        node = plan.nodes[place]
-        if node.code == AVG:
+    shares = [one] * len(decoded.nodes)
+    for place in reversed(range(len(decoded.nodes))):
+        node = decoded.nodes[place]
+        if node.code == Code.AVG:
             shares[place] = one * 0
-        elif node.code != MAX:
-            a = one * node.a if node.code == FIXED else mix[node.parameter]
+        elif node.code != Code.MAX:
+            a = one * node.a if node.code == Code.FIXED else mix[node.parameter]
             shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
     return shares[0]
 

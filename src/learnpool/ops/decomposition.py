@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tree import Plan, decode
+from ..tree import Program, decode
 from . import reference
 from .reference import Blend, Responses
 from .window import Window
@@ -27,9 +27,9 @@ def forward(
     x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window, blend: Blend = reference.blend
 ) -> Tensor:
     """Pool ``x`` by the tree, as ``reference.forward`` does."""
-    plan = decode(tuple(program))
+    decoded = decode(tuple(program))
     batch = x if x.dim() == window.dims + 2 else x.unsqueeze(0)
-    values, _ = reference.evaluate(plan, respond(batch, weight, plan, window), mix, blend)
+    values, _ = reference.evaluate(decoded, respond(batch, weight, decoded, window), mix, blend)
     y = values[0].to(x.dtype)
     return y if x.dim() == window.dims + 2 else y.squeeze(0)
 
@@ -39,23 +39,23 @@ def smooth(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return p * left + (1 - p) * right
 
 
-def respond(x: Tensor, weight: Tensor, plan: Plan, window: Window) -> Responses:
+def respond(x: Tensor, weight: Tensor, decoded: Program, window: Window) -> Responses:
     """Maximum, mean and inner products of every region of ``[N, C, *size]``."""
-    kind = reference.accumulator(x.dtype)
+    kind = reference.accumulation_dtype(x.dtype)
     wide, masks = x.to(kind), weight.to(kind)
     maximum = mean = None
     cells = torch.ones((), dtype=kind, device=x.device)
-    if plan.has_max:
+    if decoded.has_max:
         maximum = _maximum(x, window).to(kind)
-    if plan.has_avg:
+    if decoded.has_avg:
         cells = counts(wide, window)
         mean = total(wide, window) / cells
     by_region = any(not isinstance(n, int) or n != 1 for n in weight.shape[2 : 2 + window.dims])
-    if by_region and plan.weights:
+    if by_region and decoded.weights:
         patches = _patches(wide, window)  # [N, C, *output, *kernel]
-        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(plan.weights)]
+        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(decoded.weights)]
     else:
-        dots = [_slide(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(plan.weights)]
+        dots = [_slide(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(decoded.weights)]
     return Responses(maximum, None, mean, cells, dots)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..tree import decode
 from . import cpu, reference  # noqa: F401  (loading the kernels registers them)
-from .window import Window, by, empty
+from .window import Window, empty, format_size
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -61,10 +61,9 @@ def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
     check_tensor(name, x, dims)
     output = window.output_size(x.shape[-dims:])
     if any(n < 1 for n in output):
-        raise ValueError(
-            f"{name}: window {by(window.kernel)} with padding {by(window.padding)} and dilation {by(window.dilation)} "
-            f"does not fit into input {by(x.shape[-dims:])}"
-        )
+        kernel, padding, dilation = map(format_size, (window.kernel, window.padding, window.dilation))
+        came = f"window {kernel} with padding {padding} and dilation {dilation}"
+        raise ValueError(f"{name}: {came} does not fit into input {format_size(x.shape[-dims:])}")
     return (*x.shape[:-dims], *output)
 
 
@@ -97,11 +96,11 @@ def check_parameter(
     if p.shape[0] != rows:
         raise ValueError(f"{name}: the tree needs {rows} rows of {what}, got shape {list(p.shape)}")
     if tuple(p.shape[lead:]) != tuple(taps):
-        raise ValueError(f"{name}: {what} must have {by(taps)} taps, got {by(p.shape[lead:])}")
+        raise ValueError(f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[lead:])}")
     for n, full in zip(p.shape[1:lead], (channels, *output), strict=True):
         if n != 1 and n != full:
-            wanted = f"{channels} channels and {by(output)} regions (or 1 of each)"
-            raise ValueError(f"{name}: {what} must be for {wanted}, got {by(p.shape[1:lead])}")
+            wanted = f"{channels} channels and {format_size(output)} regions (or 1 of each)"
+            raise ValueError(f"{name}: {what} must be for {wanted}, got {format_size(p.shape[1:lead])}")
 
 
 def _word(dtype: torch.dtype) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..tree import AVG, FILTER, FIXED, GATE, MAX, Plan, decode
+from ..tree import Code, Program, decode
 from .window import Tap, Window
 
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -39,8 +39,8 @@ def forward(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], wind
 
     ``weight`` is ``[D, C|1, *grid|1, *kernel]``, ``mix`` is ``[M, C|1, *grid|1]``.
     """
-    plan = decode(tuple(program))
-    values, _ = evaluate(plan, respond(x, weight, plan, window), mix)
+    decoded = decode(tuple(program))
+    values, _ = evaluate(decoded, respond(x, weight, decoded, window), mix)
     return values[0].to(x.dtype)
 
 
@@ -60,30 +60,30 @@ def backward(
     ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, and ``∂w_d = Σ_regions c_d x``. The paper's (4),
     (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"`` pays every maximum, as printed.
     """
-    plan = decode(tuple(program))
-    kind = accumulator(x.dtype)
-    region = respond(x, weight, plan, window)
-    values, proportions = evaluate(plan, region, mix)
+    decoded = decode(tuple(program))
+    kind = accumulation_dtype(x.dtype)
+    region = respond(x, weight, decoded, window)
+    values, proportions = evaluate(decoded, region, mix)
 
     # Down the tree: what reaches each response.
-    reaching: list[Tensor] = [grad.to(kind)] + [grad] * (len(plan.nodes) - 1)
-    to_dot: list[Tensor] = [grad] * plan.weights
-    to_mix: list[Tensor] = [grad] * plan.mixes
+    reaching: list[Tensor] = [grad.to(kind)] + [grad] * (len(decoded.nodes) - 1)
+    to_dot: list[Tensor] = [grad] * decoded.weights
+    to_mix: list[Tensor] = [grad] * decoded.mixes
     to_max = to_mean = None
-    for place, node in enumerate(plan.nodes):
+    for place, node in enumerate(decoded.nodes):
         delta = reaching[place]
-        if node.code == MAX:
+        if node.code == Code.MAX:
             to_max = delta if to_max is None else to_max + delta
-        elif node.code == AVG:
+        elif node.code == Code.AVG:
             to_mean = delta if to_mean is None else to_mean + delta
-        elif node.code == FILTER:
+        elif node.code == Code.FILTER:
             to_dot[node.parameter] = delta
         else:
             p, l, r = proportions[place], values[node.left], values[node.right]
             to_p, reaching[node.left], reaching[node.right] = unblend(delta, p, l, r)
-            if node.code == GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there
+            if node.code == Code.GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there
                 to_dot[node.parameter] = torch.where((p == 0) | (p == 1), 0, to_p * (p * (1 - p)))
-            elif node.code != FIXED:
+            elif node.code != Code.FIXED:
                 to_mix[node.parameter] = to_p
 
     # From responses to taps.
@@ -123,16 +123,16 @@ def backward(
     )
 
 
-def respond(x: Tensor, weight: Tensor, plan: Plan, window: Window) -> Responses:
+def respond(x: Tensor, weight: Tensor, decoded: Program, window: Window) -> Responses:
     """Maximum, mean and inner products of every region, tap by tap."""
-    kind = accumulator(x.dtype)
+    kind = accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
     new: dict[str, Any] = {"dtype": kind, "device": x.device}
-    maximum = torch.full(shape, -torch.inf, **new) if plan.has_max else None
-    winner = torch.full(shape, -1, dtype=torch.int32, device=x.device) if plan.has_max else None
-    total = torch.zeros(shape, **new) if plan.has_avg else None
-    dots = [torch.zeros(shape, **new) for _ in range(plan.weights)]
+    maximum = torch.full(shape, -torch.inf, **new) if decoded.has_max else None
+    winner = torch.full(shape, -1, dtype=torch.int32, device=x.device) if decoded.has_max else None
+    total = torch.zeros(shape, **new) if decoded.has_avg else None
+    dots = [torch.zeros(shape, **new) for _ in range(decoded.weights)]
     wide = weight.to(kind)
     for number, tap in enumerate(window.taps(size)):
         cell = x[tap.cells].to(kind)
@@ -157,22 +157,24 @@ def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return torch.where(only_left, left, torch.where(only_right, right, smooth))
 
 
-def evaluate(plan: Plan, region: Responses, mix: Tensor, blend: Blend = blend) -> tuple[list[Tensor], list[Tensor]]:
+def evaluate(
+    decoded: Program, region: Responses, mix: Tensor, blend: Blend = blend
+) -> tuple[list[Tensor], list[Tensor]]:
     """The value of each node and the proportion of each inner one, from the back of the program to its root."""
-    values = [region.cells] * len(plan.nodes)
-    proportions = [region.cells] * len(plan.nodes)
-    for place in reversed(range(len(plan.nodes))):
-        node = plan.nodes[place]
-        if node.code == MAX and region.maximum is not None:
+    values = [region.cells] * len(decoded.nodes)
+    proportions = [region.cells] * len(decoded.nodes)
+    for place in reversed(range(len(decoded.nodes))):
+        node = decoded.nodes[place]
+        if node.code == Code.MAX and region.maximum is not None:
             values[place] = region.maximum
-        elif node.code == AVG and region.mean is not None:
+        elif node.code == Code.AVG and region.mean is not None:
             values[place] = region.mean
-        elif node.code == FILTER:
+        elif node.code == Code.FILTER:
             values[place] = region.dots[node.parameter]
         else:
-            if node.code == GATE:
+            if node.code == Code.GATE:
                 p = torch.sigmoid(region.dots[node.parameter])
-            elif node.code == FIXED:
+            elif node.code == Code.FIXED:
                 p = torch.full_like(region.cells, node.a)
             else:
                 p = mix[node.parameter].to(region.cells.dtype)
@@ -191,7 +193,7 @@ def unblend(delta: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tuple[Tens
     )
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype sums are kept in: float32 for the halves."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from . import decomposition, operator
 from .autograd import differentiable, vjp
 from .operator import LIBRARY, check_gradient, check_input
-from .reference import accumulator
+from .reference import accumulation_dtype
 from .vmap import apart, images, lead
 from .window import Window, empty
 
@@ -38,7 +38,7 @@ def expected(x: Tensor, window: Window) -> Tensor:
     """``Σ p_i x_i``, as ``forward`` without sample, from convolutions: the form for exporters."""
     if x.dim() == window.dims + 1:
         return expected(x.unsqueeze(0), window).squeeze(0)
-    wide = x.to(accumulator(x.dtype))
+    wide = x.to(accumulation_dtype(x.dtype))
     w = wide.clamp(min=0)
     chance, weighed = decomposition.total(w, window), decomposition.total(w * w, window)
     mean = decomposition.total(wide, window) / decomposition.counts(wide, window)
@@ -47,7 +47,7 @@ def expected(x: Tensor, window: Window) -> Tensor:
 
 def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     """The picked cell receives the gradient; in evaluation ``∂y/∂x_i = (2 x_i − y) / Σ w`` where ``x_i > 0``."""
-    kind = accumulator(x.dtype)
+    kind = accumulation_dtype(x.dtype)
     value, winner, total, flat = _pick(x, sample, window)
     delta = grad.to(kind)
     dx = torch.zeros_like(x, dtype=kind)
@@ -64,7 +64,7 @@ def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> 
 
 def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value, picked tap, Σ w, and whether all cells are equally likely; each ``[N, C, *output]``."""
-    kind = accumulator(x.dtype)
+    kind = accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
     total = x.new_zeros(shape, dtype=kind)  # not torch.zeros: under vmap it has to be a batch like x
@@ -96,8 +96,8 @@ def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple
     if sample is not None:
         if tuple(sample.shape) != shape:
             raise ValueError(f"{name}: sample must have the output's shape {list(shape)}, got {list(sample.shape)}")
-        if sample.dtype != accumulator(x.dtype) or sample.device != x.device:
-            wanted, came = f"{accumulator(x.dtype)} on {x.device}", f"{sample.dtype} on {sample.device}"
+        if sample.dtype != accumulation_dtype(x.dtype) or sample.device != x.device:
+            wanted, came = f"{accumulation_dtype(x.dtype)} on {x.device}", f"{sample.dtype} on {sample.device}"
             raise TypeError(f"{name}: sample must be {wanted}, got {came}")
     return shape
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .operator import LIBRARY
-from .reference import accumulator
+from .reference import accumulation_dtype
 
 At = Sequence[Any]  # the batch axis of each argument, or None
 Call = Callable[..., Any]  # the operator on tensors alone
@@ -38,7 +38,7 @@ def backward(
     if at[2] is None and at[3] is None and not mask[1] and not mask[2]:
         dx, dw, dm = call(images(delta, dims), images(one, dims), weight, mix)
         return (apart(dx, one, dims), dw, dm), (0, None, None)
-    channels, kind = one.shape[-dims - 1], accumulator(x.dtype)
+    channels, kind = one.shape[-dims - 1], accumulation_dtype(x.dtype)
     masks, mixes = (_spread(p.to(kind), b, size, channels) for p, b in ((weight, at[2]), (mix, at[3])))
     dx, dw, dm = call(_channels(delta, dims), _channels(one, dims), masks, mixes)
     gradients = (

@@ -72,11 +72,10 @@ class Window:
         for what, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             if any(value < least for value in getattr(self, what)):
                 word = "kernel_size" if what == "kernel" else what
-                raise ValueError(f"{name}: {word} must be at least {least}, got {by(getattr(self, what))}")
+                raise ValueError(f"{name}: {word} must be at least {least}, got {format_size(getattr(self, what))}")
         if any(p > k // 2 for p, k in zip(self.padding, self.kernel, strict=True)):
-            raise ValueError(
-                f"{name}: padding must be at most half of kernel_size {by(self.kernel)}, got {by(self.padding)}"
-            )
+            kernel, padding = format_size(self.kernel), format_size(self.padding)
+            raise ValueError(f"{name}: padding must be at most half of kernel_size {kernel}, got {padding}")
 
     @property
     def dims(self) -> int:
@@ -158,7 +157,7 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, (tuple, list)) else -1
 
 
-def by(numbers: Sequence[int]) -> str:
+def format_size(numbers: Sequence[int]) -> str:
     """``(3, 3)`` as ``3×3``, for messages."""
     return "×".join(str(number) for number in numbers)
 

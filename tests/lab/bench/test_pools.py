@@ -20,7 +20,7 @@ from learnpool.lab.bench.contestants import (
 )
 from learnpool.lab.bench.options import parse_options
 from learnpool.lab.bench.report import ContestantSummary, Timing, draw_chart, summarize
-from learnpool.names import apart
+from learnpool.names import split_names
 from learnpool.ops.window import Window
 
 
@@ -29,7 +29,7 @@ def tiny(shapes="2x3x8x8", window="3,2,1", names="mixed,gated", layout="nchw", d
 
 
 def test_commas_within_a_tree_do_not_split():
-    assert apart("gated, Gate(Filter, Mix(Max, Avg, a=0.3)),tree2") == [
+    assert split_names("gated, Gate(Filter, Mix(Max, Avg, a=0.3)),tree2") == [
         "gated",
         "Gate(Filter, Mix(Max, Avg, a=0.3))",
         "tree2",

@@ -14,7 +14,7 @@ from learnpool.lab.runs import networks
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import train
 from learnpool.nets.dsn import Table
-from learnpool.parameters import Learned
+from learnpool.parameters import TreeParameters
 
 CODE = """
 from torch import nn
@@ -101,7 +101,7 @@ def test_it_is_trained_and_loaded(net, pool, learned, module, tmp_path):
     assert result.pool_parameters == learned
     assert result.test_error < 40
     model = learnpool.load(tmp_path / "runs" / run.id)
-    assert sum(p.numel() for m in model.modules() if isinstance(m, Learned) for p in m.parameters()) == learned
+    assert sum(p.numel() for m in model.modules() if isinstance(m, TreeParameters) for p in m.parameters()) == learned
     assert not any(isinstance(m, nn.MaxPool2d) for m in model.modules()) or pool == "max"
     assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 

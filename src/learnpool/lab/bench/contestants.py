@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from ... import functional, make_pool
 from ...ops import reference
-from ...ops.window import Window, by
-from ...parameters import Learned
+from ...ops.window import Window, format_size
+from ...parameters import TreeParameters
 from .options import DTYPES, PoolBenchmark
 
 MODES = BOTH, FORWARD = ("forward + backward", "forward")
@@ -100,7 +100,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     try:
         x = torch.randn(shape, dtype=dtype)
     except (RuntimeError, OverflowError):
-        raise OSError(f"not enough memory for the shape {by(shape)}") from None
+        raise OSError(f"not enough memory for the shape {format_size(shape)}") from None
     if benchmark.layout == "channels_last":
         x = x.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
     options: Any = {"dims": dims, "dilation": dilation, "ceil_mode": benchmark.ceil_mode, "dtype": dtype}
@@ -111,7 +111,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
         for name in dict.fromkeys((*torch_pools, *benchmark.pools))
     }
     if benchmark.reference:
-        ours = [(name, layer) for name, layer in layers.items() if isinstance(layer, Learned)]
+        ours = [(name, layer) for name, layer in layers.items() if isinstance(layer, TreeParameters)]
         layers |= {name + REFERENCE: ReferenceLayer(layer) for name, layer in ours}
     if dilation == 1:
         layers[HAND] = HandWrittenGate(window, dtype)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from ... import parse
-from ...names import apart
-from ...ops.window import Window, by
+from ...names import split_names
+from ...ops.window import Window, format_size
 
 LAYOUTS = ("nchw", "channels_last")
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
@@ -70,7 +70,7 @@ def parse_options(
     if dtype not in DTYPES:
         raise ValueError(f"--dtype: wanted one of {', '.join(DTYPES)}, got {dtype!r}")
     names = []
-    for text in apart(pools):
+    for text in split_names(pools):
         name = parse(text, share)
         if len(name.parts) > 1:
             raise ValueError(f"--pools: wanted single pools, got {text!r}")
@@ -91,7 +91,7 @@ def parse_options(
     )
     for size in sizes:
         if min(benchmark.make_window(size).output_size(size[2:])) < 1:
-            raise ValueError(f"--window: {window!r} does not fit into the shape {by(size)}")
+            raise ValueError(f"--window: {window!r} does not fit into the shape {format_size(size)}")
     return benchmark
 
 

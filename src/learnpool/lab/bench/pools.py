@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib as mpl
 from rich.console import Console
 
-from ...ops.window import by
+from ...ops.window import format_size
 from .. import machine
 from ..figure import STYLE
 from .contestants import MODES, Call, build_contestants
@@ -84,5 +84,5 @@ def bench(benchmark: PoolBenchmark, out: Path) -> None:
 
 def describe_conditions(benchmark: PoolBenchmark, facts: dict[str, Any]) -> str:
     """What was measured on what, for a reader of the table or the chart alone."""
-    shapes = ", ".join(map(by, benchmark.shapes))
+    shapes = ", ".join(map(format_size, benchmark.shapes))
     return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{machine.told(facts)}"

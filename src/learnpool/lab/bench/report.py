@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from ...explanation.pictures import GREY, INK, LEFT, PALE, RIGHT
-from ...ops.window import by
+from ...ops.window import format_size
 from .contestants import BOTH, COMPILED, COPIES, HAND, MODES, REFERENCE
 
 TITLE = "Time of a pool, as a multiple of max pooling's"
@@ -61,7 +61,7 @@ def summarize(timings: Sequence[Timing]) -> list[ContestantSummary]:
     for mode in MODES:
         for name in dict.fromkeys(t.name for t in timings):
             matches = [t for t in timings if (t.name, t.mode) == (name, mode)]
-            ratios = {by(t.shape): t.median / base[mode, t.shape].median for t in matches}
+            ratios = {format_size(t.shape): t.median / base[mode, t.shape].median for t in matches}
             best = statistics.geometric_mean(t.best / base[mode, t.shape].best for t in matches)
             kept = [t.kept for t in matches if t.kept is not None and mode == BOTH]
             mean = statistics.geometric_mean(ratios.values())
@@ -77,7 +77,7 @@ def build_table(timings: Sequence[Timing], summaries: Sequence[ContestantSummary
     table.add_column("")
     shapes = list(dict.fromkeys(t.shape for t in timings))
     for shape in shapes:
-        table.add_column(f"{by(shape)}\nms   × max", justify="right")
+        table.add_column(f"{format_size(shape)}\nms   × max", justify="right")
     table.add_column("mean\n× max", justify="right")
     table.add_column("best\n× max", justify="right")
     if mode == BOTH:
@@ -87,7 +87,7 @@ def build_table(timings: Sequence[Timing], summaries: Sequence[ContestantSummary
         cells = []
         for shape in shapes:
             ms = [1e3 * t.median for t in timings if (t.name, t.mode, t.shape) == (summary.name, mode, shape)]
-            cells.append(f"{ms[0]:.{2 if ms[0] >= 1 else 3}f} {summary.ratios[by(shape)]:7.3f}" if ms else "–")
+            cells.append(f"{ms[0]:.{2 if ms[0] >= 1 else 3}f} {summary.ratios[format_size(shape)]:7.3f}" if ms else "–")
         kept = [] if mode != BOTH else ["" if summary.kept is None else f"{summary.kept:.2f}"]
         ends = following is not None and classify(summary.name) != classify(following.name)
         table.add_row(summary.name, *cells, f"{summary.mean:.3f}", f"{summary.best:.3f}", *kept, end_section=ends)

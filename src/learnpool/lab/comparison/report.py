@@ -18,7 +18,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...explanation.facts import counted, heading, number
 from ...explanation.measurement import explain
-from ...parameters import Learned
+from ...parameters import TreeParameters
 from .. import machine
 from ..data.sources import SOURCES
 from ..runs.networks import load
@@ -90,7 +90,7 @@ def learned(c: Comparison) -> Iterator[dict[str, Any]]:
     for line in c.lines:
         entries = c.of(line.pool)
         model = load(entries[0].path)
-        if not any(isinstance(module, Learned) and list(module.parameters()) for module in model.modules()):
+        if not any(isinstance(module, TreeParameters) and list(module.parameters()) for module in model.modules()):
             continue
         with torch.random.fork_rng():
             pools = [pool for pool in explain(model).pools if pool.parameters]

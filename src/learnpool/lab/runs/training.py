@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...explanation.measurement import statistics
 from ...nets.dsn import DSN, Votes, head_factor
-from ...parameters import Learned
+from ...parameters import TreeParameters
 from .. import machine
 from . import checkpoint, directory, networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
@@ -199,7 +199,7 @@ class Training:
 
     def pool_statistics(self) -> dict[str, float]:
         """Proportions of the learned pools, and how decided their gates are on some validation images."""
-        if not any(isinstance(module, Learned) for module in self.model.modules()):
+        if not any(isinstance(module, TreeParameters) for module in self.model.modules()):
             return {}
         some = torch.arange(min(STATISTICS_IMAGES, len(self.batches.validation.labels)))
         (images, _), *_ = self.batches.validation.iter_batches([some], slice(None), None)
@@ -222,7 +222,7 @@ class Training:
         last, batches = self.rows[-1], self.batches
         heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
         counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}
-        learned = {id(p) for m in self.model.modules() if isinstance(m, Learned) for p in m.parameters()}
+        learned = {id(p) for m in self.model.modules() if isinstance(m, TreeParameters) for p in m.parameters()}
         result = Result(
             id=self.run.id,
             test_error=last["test_error"],

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Inside, evaluation mode without gradients and compilers; then modes, buffers and random numbers as before."""
     modes = [(module, module.training) for module in model.modules()]
     owned = [(module, name, buffer) for module, _ in modes for name, buffer in module._buffers.items()]
     kept = [None if buffer is None or buffer.is_meta else buffer.detach().clone() for _, _, buffer in owned]
     with ExitStack() as stack:
-        for kind, indices in accelerators(model).items():
+        for kind, indices in find_accelerators(model).items():
             stack.enter_context(torch.random.fork_rng(indices, device_type=kind))
         stack.enter_context(torch.random.fork_rng([]))
         stack.enter_context(torch.no_grad())
-        if compiled(model):  # compiled code does not see hooks added later
+        if is_compiled(model):  # compiled code does not see hooks added later
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             for module, _ in modes:  # not eval(), which a module may override
@@ -37,15 +37,15 @@ def untouched(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(value)
 
 
-def run(name: str, model: nn.Module, batch: Any) -> Any:
+def run_batch(name: str, model: nn.Module, batch: Any) -> Any:
     """The network's output on a batch, which is moved to its device; ``name`` is who asks."""
-    args, kwargs = arguments(name, batch)
-    device = next((t.device for t in tensors(model)), torch.device("cpu"))
+    args, kwargs = read_arguments(name, batch)
+    device = next((t.device for t in iter_tensors(model)), torch.device("cpu"))
     moved = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in kwargs.items()}
     return model(*(value.to(device) for value in args), **moved)
 
 
-def arguments(name: str, batch: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def read_arguments(name: str, batch: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """What a batch gives a network: a tensor itself, the first of ``(images, labels)``, a mapping as keywords."""
     if isinstance(batch, Mapping):
         return (), dict(batch)
@@ -55,29 +55,29 @@ def arguments(name: str, batch: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]
     return (first,), {}
 
 
-def images(name: str, batch: Any) -> Tensor:
+def get_images(name: str, batch: Any) -> Tensor:
     """The first tensor of a batch."""
-    args, kwargs = arguments(name, batch)
+    args, kwargs = read_arguments(name, batch)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor) and value.dim():
             return value
     raise TypeError(f"{name}: a batch must hold a tensor, got {sorted(kwargs)}")
 
 
-def tensors(model: nn.Module) -> Iterator[Tensor]:
+def iter_tensors(model: nn.Module) -> Iterator[Tensor]:
     """Parameters and buffers."""
     return chain(model.parameters(), model.buffers())
 
 
-def accelerators(model: nn.Module) -> dict[str, list[int]]:
+def find_accelerators(model: nn.Module) -> dict[str, list[int]]:
     """The devices beside the CPU that hold a part of the network, by their kind."""
     found: dict[str, set[int]] = {}
-    for tensor in tensors(model):
+    for tensor in iter_tensors(model):
         if tensor.device.type not in ("cpu", "meta"):
             found.setdefault(tensor.device.type, set()).add(tensor.device.index or 0)
     return {kind: sorted(indices) for kind, indices in found.items()}
 
 
-def compiled(model: nn.Module) -> bool:
+def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile has been at any part of the network."""
     return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())

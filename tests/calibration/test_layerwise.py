@@ -15,7 +15,7 @@ import learnpool
 import learnpool.nets
 from learnpool import calibrate, convert, restore
 from learnpool.calibration import layerwise as calibrating
-from learnpool.conversion.swap import swaps
+from learnpool.conversion.swap import list_swaps
 from learnpool.lab.data import Dataset, Split
 from learnpool.lab.experiments import calibration
 
@@ -324,7 +324,7 @@ def test_restore_still_puts_the_old_pools_back(net):
     calibrate(net, BATCHES)
     restore(net)
     assert torch.equal(outputs(net)["output"], old["output"])
-    assert swaps(net) == []
+    assert list_swaps(net) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from learnpool import Pool2d, Pool3d, convert, restore
-from learnpool.conversion.swap import swaps
+from learnpool.conversion.swap import list_swaps
 from networks import outputs
 
 with warnings.catch_warnings():
@@ -42,7 +42,7 @@ def test_a_step_a_file_and_the_way_back(dims):
     original, expected = copy.deepcopy(net), outputs(net, x, False)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     report = convert(net, "tree2+gated", optimizers=optimizer, example=x)
-    first, *rest = (swap.new for swap in swaps(net))
+    first, *rest = (swap.new for swap in list_swaps(net))
     assert isinstance(first, (Pool2d, Pool3d)[dims - 2])
     assert report.parameters == (3 * 4 + 3 * 4 if dims == 2 else 3 * 8 + 3 * 8)
     before = [pool.weight.clone() for pool in (first, *rest)]

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import learnpool
 from learnpool import convert, restore
-from learnpool.conversion.swap import swaps
+from learnpool.conversion.swap import list_swaps
 from networks import Block, Calls, X, helper, outputs
 
 KNOWN = ["max_pool2d_0", "max_pool2d_1", "max_pool2d_2", "max_pool2d_4", "max_pool2d_5"]  # 3 is in a loop over windows
@@ -57,7 +57,7 @@ def test_the_same_function_in_both_modes_whichever_it_was_converted_in(train, co
     report = convert(net, "mixed", start="same", replace=("max", "avg"), example=X)
     assert torch.equal(outputs(net, X, train), expected)
     assert {row.exact for row in report.replaced} == {"to the last bit"}
-    for pool in swaps(net):  # and every one of them is in use
+    for pool in list_swaps(net):  # and every one of them is in use
         with torch.no_grad():
             before, kept = outputs(net, X, train), pool.new.mix.clone()
             pool.new.mix.fill_(0.5)
@@ -113,7 +113,7 @@ def test_copies_use_their_own_pools():
     expected = net(X)
     copies = [copy.deepcopy(net), pickle.loads(pickle.dumps(net))]
     with torch.no_grad():
-        for swap in swaps(net):
+        for swap in list_swaps(net):
             swap.new.mix.fill_(0.5)
     for other in copies:
         assert torch.equal(other(X), expected)
@@ -403,13 +403,13 @@ def test_a_helper_function_shared_by_two_modules():
 def test_converting_twice_adds_only_what_is_new():
     net = Calls()
     convert(net, "mixed", only="block")
-    assert [swap.name for swap in swaps(net)] == ["block.max_pool2d_0", "block.max_pool2d_1"]
+    assert [swap.name for swap in list_swaps(net)] == ["block.max_pool2d_0", "block.max_pool2d_1"]
     report = convert(net, "gated", example=X)
     assert {row.reason for row in report.left if row.name.startswith("block")} == {"learns already"}
-    assert len(swaps(net)) == 10
+    assert len(list_swaps(net)) == 10
     assert isinstance(net.block.max_pool2d_0.tree, learnpool.Mix)
     restore(net)
-    assert not swaps(net)
+    assert not list_swaps(net)
 
 
 def test_a_second_convert_reads_a_forward_that_is_routed_already():

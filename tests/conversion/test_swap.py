@@ -11,7 +11,7 @@ from torch import nn
 
 import learnpool
 from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Mix, Pool2d, convert, downsampling, restore
-from learnpool.conversion.swap import swaps
+from learnpool.conversion.swap import list_swaps
 from networks import X, frozen, modules, outputs, same_as
 
 
@@ -227,7 +227,7 @@ def test_restore_puts_the_very_modules_back():
 def test_swaps_say_what_was_there():
     net = modules()
     convert(net, "gated")
-    first = swaps(net)[0]
+    first = list_swaps(net)[0]
     assert (first.name, first.new) == ("3", net[3])
     x = torch.randn(1, 4, 9, 9)
     assert torch.equal(first.old(x), F.max_pool2d(x, 3, 2, 1))
@@ -269,7 +269,7 @@ def test_hooks_of_the_old_pool_go_to_the_new_one_and_back():
     later.remove()
     convert(net)
     net(X)
-    swaps(net)[0].old(X)
+    list_swaps(net)[0].old(X)
     assert len(seen) == 5
 
 
@@ -375,7 +375,7 @@ def test_an_example_leaves_statistics_random_numbers_and_modes_alone():
     net[2].eval()
     state, modes = copy.deepcopy(net.state_dict()), [module.training for module in net.modules()]
     torch.manual_seed(3)
-    search = learnpool.convert.__globals__["search"]
+    search = learnpool.convert.__globals__["find_pools"]
     search(net, X)
     drawn = torch.rand(())
     torch.manual_seed(3)
@@ -417,7 +417,7 @@ def test_a_failure_while_changing_is_undone():
         convert(net, "gated", optimizers=[good, bad], replace=("max", "avg"))
     same_as(net, kept)
     assert [len(o.param_groups[0]["params"]) for o in (good, bad)] == groups
-    assert [swap.name for swap in swaps(net)] == ["6"]
+    assert [swap.name for swap in list_swaps(net)] == ["6"]
 
 
 def test_a_converted_network_again():

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import learnpool
 from cases import ODD, SHARES, W
 from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
-from learnpool.observation import untouched
+from learnpool.observation import preserve_state
 from learnpool.tree import complete, decode
 
 TWO = Gate(Gate(Filter(), Max()), Gate(Avg(), Filter()))
@@ -380,7 +380,7 @@ def test_untouched_on_a_module_that_refuses_eval():
             return self
 
     net = Stubborn(1).train()
-    with untouched(net):
+    with preserve_state(net):
         net(torch.randn(4, 1, 3, 3))
     assert net.training
     assert net.num_batches_tracked == 0

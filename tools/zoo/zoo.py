@@ -27,7 +27,7 @@ from collection import COMPILED, NETWORKS, build, sample
 from torch import Tensor, nn
 
 import learnpool
-from learnpool.conversion.swap import swaps
+from learnpool.conversion.swap import list_swaps
 from learnpool.ops import cpu
 
 BOTH: dict[str, Any] = {"replace": ("max", "avg")}
@@ -108,7 +108,7 @@ def gated(original: nn.Module, x: Tensor, expected: dict[bool, list[Tensor]]) ->
     net = copy.deepcopy(original)
     report = learnpool.convert(net, "gated", example=x, **BOTH)
     more = sum(p.numel() for p in net.parameters()) - sum(p.numel() for p in original.parameters())
-    taps = sum(math.prod(swap.new.window.kernel) for swap in swaps(net))
+    taps = sum(math.prod(swap.new.window.kernel) for swap in list_swaps(net))
     need(more == report.parameters == taps, f"{taps} more parameters; they are {more}, reported {report.parameters}")
     out = run(net, x, False)
     need(not equal(out, expected[False]), "other outputs than the original's")
@@ -130,7 +130,7 @@ def gated(original: nn.Module, x: Tensor, expected: dict[bool, list[Tensor]]) ->
 def step(net: nn.Module, x: Tensor) -> None:
     """Forward and backward in training, to every new pool."""
     sum(out.float().square().mean() for out in flat(net(x))).backward()
-    for swap in swaps(net):
+    for swap in list_swaps(net):
         grad = swap.new.weight.grad
         reached = grad is not None and bool(grad.isfinite().all())
         need(reached, f"a finite gradient for {swap.name}")

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import observation
-from ..conversion.swap import Swap, swaps
+from ..conversion.swap import Swap, list_swaps
 from ..explanation.facts import counted
 from ..names import Part
 from ..parameters import TreeParameters
@@ -66,11 +66,11 @@ def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) ->
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"calibrate: model must be a module, got {type(model).__name__}")
-    found = swaps(model)
+    found = list_swaps(model)
     if not found:
         raise ValueError("calibrate: no pool of the model was swapped; learnpool.convert(model) does that")
     taken, count = take(batches, images)
-    with observation.untouched(model):
+    with observation.preserve_state(model):
         wanted, outputs = original(model, found, taken)
         order = [swap for name in wanted for swap in found if swap.name == name]
         before = distances(model, order, taken, wanted, outputs)
@@ -92,8 +92,8 @@ def take(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
     taken: list[Any] = []
     count = 0
     for batch in batches:
-        args, kwargs = observation.arguments("calibrate", batch)
-        size, room = len(observation.images("calibrate", batch)), images - count
+        args, kwargs = observation.read_arguments("calibrate", batch)
+        size, room = len(observation.get_images("calibrate", batch)), images - count
         cut = {k: v[:room] if isinstance(v, Tensor) and v.dim() and len(v) == size else v for k, v in kwargs.items()}
         taken.append(cut or args[0][:room])
         count += min(size, room)
@@ -125,7 +125,7 @@ def original(model: nn.Module, found: Sequence[Swap], batches: Sequence[Any]) ->
         return hook
 
     with hooked(found, old):
-        outputs = [first_tensor(observation.run("calibrate", model, batch)) for batch in batches]
+        outputs = [first_tensor(observation.run_batch("calibrate", model, batch)) for batch in batches]
     return wanted, outputs
 
 
@@ -152,7 +152,7 @@ def inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], want
         for given in batches:
             goal.update({name: len(kept) + calls[name] for name, kept in reached.items()})
             with suppress(Enough):
-                observation.run("calibrate", model, given)
+                observation.run_batch("calibrate", model, given)
     return reached
 
 
@@ -181,7 +181,7 @@ def distances(
 
     with hooked(found, compare):
         for batch, old in zip(batches, outputs, strict=True):
-            new = first_tensor(observation.run("calibrate", model, batch))
+            new = first_tensor(observation.run_batch("calibrate", model, batch))
             if new is not None and old is not None:
                 add("output", new, old)
     return {name: math.sqrt(d / n) if n else math.inf if d else 0.0 for name, (d, n) in sums.items()}

@@ -10,25 +10,25 @@ from torch import nn
 
 from ..parameters import TreeParameters
 from ..tree import Code, Program, decode
-from .torch_pools import Plain, of_module
+from .torch_pools import TorchPool, read_module
 
 BITS, ROUNDING, NO, UNKNOWN = "to the last bit", "up to rounding", "no", "not known"
 
 
 @torch.no_grad()
-def same(new: nn.Module, old: Plain, inputs: Sequence[Sequence[int]]) -> str:
+def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) -> str:
     """Set ``new`` to compute what ``old`` does, and say how near that is.
 
     Where a path of mixes leads to the old pool's own leaf, they are turned to it: every bit is the same. A tree of
     averages and filters becomes an average with filters 1/N, the same up to rounding where every window is whole.
     """
     if not isinstance(new, TreeParameters):
-        plain = of_module(new)
-        if plain is None:
+        torch_pool = read_module(new)
+        if torch_pool is None:
             return UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else NO
-        return BITS if plain.kind == old.kind and plain.window == old.window else NO
+        return BITS if torch_pool.kind == old.kind and torch_pool.window == old.window else NO
     program = decode(new.tree.program)
-    turns = _path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
+    turns = _find_path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
     if turns is not None:
         for row, a in turns:
             assert new.mix is not None
@@ -44,10 +44,10 @@ def same(new: nn.Module, old: Plain, inputs: Sequence[Sequence[int]]) -> str:
         elif node.code == Code.GATE:
             # Equal filters hide the gate's value; unlike 0 it lets their gradients differ.
             new.weight[node.parameter].normal_(0, new.std)
-    return ROUNDING if _whole(old, inputs) else NO
+    return ROUNDING if _has_whole_windows(old, inputs) else NO
 
 
-def _path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
+def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
     """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
     node = program.nodes[place]
     if node.code == leaf:
@@ -57,13 +57,13 @@ def _path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | 
     for child, a in ((node.left, 1.0), (node.right, 0.0)):
         if node.code == Code.FIXED and node.a != a:
             continue
-        rest = _path(program, child, leaf)
+        rest = _find_path(program, child, leaf)
         if rest is not None:
             return [*([(node.parameter, a)] if node.code == Code.MIX else []), *rest]
     return None
 
 
-def _whole(old: Plain, inputs: Sequence[Sequence[int]]) -> bool:
+def _has_whole_windows(old: TorchPool, inputs: Sequence[Sequence[int]]) -> bool:
     """Whether an average divides by all taps everywhere: for every input, or for those the example showed."""
     window = old.window
     if not window.ceil_mode:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from .replacements import Plan, neighbours
+from .replacements import Replacement, iter_neighbours
 
 
 @dataclass
-class Growth:
+class GroupUpdate:
     """Parameters for one group of an optimizer, not yet added to it."""
 
     optimizer: torch.optim.Optimizer
@@ -66,7 +66,7 @@ class Growth:
             groups[:] = [group for group in groups if all(p is not ours for p in group["params"])]
 
 
-def listed(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
+def check_optimizers(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
     """The optimizers as a list; each has to own some of the model's parameters."""
     given = [] if optimizers is None else list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     own = {id(p) for p in model.parameters()}
@@ -81,7 +81,9 @@ def listed(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
     return given
 
 
-def grow(model: nn.Module, plans: list[Plan], optimizers: list[torch.optim.Optimizer]) -> list[Growth]:
+def plan_group_updates(
+    model: nn.Module, replacements: list[Replacement], optimizers: list[torch.optim.Optimizer]
+) -> list[GroupUpdate]:
     """What each optimizer will get: a pool's parameters go where those of its nearest neighbours are."""
     if not optimizers:
         return []
@@ -91,16 +93,16 @@ def grow(model: nn.Module, plans: list[Plan], optimizers: list[torch.optim.Optim
         for group in optimizer.param_groups
         for p in group["params"]
     }
-    growths: dict[int, Growth] = {}
+    updates: dict[int, GroupUpdate] = {}
     handed = set(homes)
-    for plan in plans:
-        for name, parameter in plan.new.named_parameters():
+    for replacement in replacements:
+        for name, parameter in replacement.new.named_parameters():
             if id(parameter) in handed:
                 continue
             handed.add(id(parameter))
-            near = next(tensor for tensor in neighbours(model, plan.found) if id(tensor) in homes)
+            near = next(tensor for tensor in iter_neighbours(model, replacement.site) if id(tensor) in homes)
             optimizer, group = homes[id(near)]
-            growth = growths.setdefault(id(group), Growth(optimizer, group))
-            growth.names.append(f"{plan.found.name}.{name}")
-            growth.parameters.append(parameter)
-    return list(growths.values())
+            update = updates.setdefault(id(group), GroupUpdate(optimizer, group))
+            update.names.append(f"{replacement.site.name}.{name}")
+            update.parameters.append(parameter)
+    return list(updates.values())

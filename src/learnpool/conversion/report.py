@@ -74,6 +74,6 @@ class Report:
         )
 
 
-def title(pool: nn.Module) -> str:
+def describe_pool(pool: nn.Module) -> str:
     """``gated``, ``tree2:channel``, or a layer's class."""
     return str(Part(pool.tree, pool.share)) if isinstance(pool, TreeParameters) else type(pool).__name__

@@ -1,8 +1,8 @@
 """Functional calls: while a module's forward runs, the pool calls at known places of it go to submodules of it.
 
-A place is where the call stands in the source of its function, so it means the same in train() and eval(), in loops
-and in a fresh process. The module keeps its class: its ``forward`` is shadowed by a ``Routed`` in its ``__dict__``, a
-plain object that copies and pickles with it and that Dynamo traces.
+A call is known by its position in the source of its function, so it means the same in train() and eval(), in loops and
+in a fresh process. The module keeps its class: its ``forward`` is shadowed by a ``RoutedForward`` in its ``__dict__``,
+a plain object that copies and pickles with it and that Dynamo traces.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from .torch_pools import CALLS, of_call
+from .torch_pools import POOL_FUNCTIONS, read_call
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 Route = tuple[Any, ...]  # where, max or avg, and the window's numbers
 _INNER = {"torch.overrides", "torch.nn.functional", "torch._jit_internal", __name__}  # between a call and what sees it
 
 
-class Routed:
+class RoutedForward:
     """``forward`` of one module, with some of its functional pools computed by its submodules."""
 
     def __init__(self, owner: nn.Module, table: dict[Route, str]) -> None:
@@ -35,7 +35,7 @@ class Routed:
         self.inner: Callable[..., Any] | None = owner.__dict__.get("forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with Router(self.owner, self.table):
+        with CallRouter(self.owner, self.table):
             if self.inner is not None:
                 return self.inner(*args, **kwargs)
             return type(self.owner).forward(self.owner, *args, **kwargs)
@@ -52,11 +52,11 @@ class Routed:
         """A replica for ``nn.DataParallel``, whose forward must run on the replica's own submodules."""
         replica: Any = type(self.owner)._replicate_for_data_parallel(self.owner)
         del replica.__dict__["forward"]
-        replica.__dict__["forward"] = Routed(replica, self.table)
+        replica.__dict__["forward"] = RoutedForward(replica, self.table)
         return replica
 
 
-class Router(TorchFunctionMode):
+class CallRouter(TorchFunctionMode):
     """Sees every torch function of a forward; answers the pool calls of its table."""
 
     def __init__(self, owner: nn.Module, table: dict[Route, str]) -> None:
@@ -65,10 +65,10 @@ class Router(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in CALLS:
-            x, plain = of_call(func, args, kwargs)
-            if plain.refusal is None:
-                attribute = self.table.get((here(), plain.kind, *plain.window.arguments))
+        if func in POOL_FUNCTIONS:
+            x, torch_pool = read_call(func, args, kwargs)
+            if torch_pool.refusal is None:
+                attribute = self.table.get((locate_call(), torch_pool.kind, *torch_pool.window.arguments))
                 if attribute is not None:
                     _refuse_checkpoint()
                     return getattr(self.owner, attribute)(x)
@@ -79,7 +79,7 @@ def route(owner: nn.Module, table: dict[Route, str]) -> None:
     """Send the calls of ``owner``'s forward that are in ``table`` to the submodules it names; add to what is routed."""
     routed = owner.__dict__.get("_routed")
     if routed is None:
-        routed = Routed(owner, {})
+        routed = RoutedForward(owner, {})
         owner.__dict__["_routed"] = owner.__dict__["forward"] = routed
         owner.__dict__["_replicate_for_data_parallel"] = routed.replicate
     routed.table = {**routed.table, **table}
@@ -87,7 +87,7 @@ def route(owner: nn.Module, table: dict[Route, str]) -> None:
 
 def unroute(owner: nn.Module, attributes: set[str]) -> None:
     """Compute the calls that went to these submodules in place again."""
-    routed: Routed | None = owner.__dict__.get("_routed")
+    routed: RoutedForward | None = owner.__dict__.get("_routed")
     if routed is None:
         return
     inner = routed.inner
@@ -98,25 +98,27 @@ def unroute(owner: nn.Module, attributes: set[str]) -> None:
             owner.__dict__["forward"] = inner
 
 
-def attributes(owner: nn.Module) -> dict[str, Route]:
+def get_routes(owner: nn.Module) -> dict[str, Route]:
     """The submodules that stand for functional calls of a module, and the calls."""
     routed = owner.__dict__.get("_routed")
     return {} if routed is None else {name: key for key, name in routed.table.items()}
 
 
-def here() -> str:
+def locate_call() -> str:
     """Where the pool call stands that is being looked at, as ``module:function:line:column`` (of the call's end)."""
     if torch.compiler.is_dynamo_compiling():
-        return str(_traced())
-    return written(caller(sys._getframe(1)))
+        return str(_locate_traced_call())
+    return locate_frame(find_caller(sys._getframe(1)))
 
 
-def written(frame: FrameType) -> str:
+def locate_frame(frame: FrameType) -> str:
     """Where the call stands that a frame is in."""
-    return where(frame.f_globals.get("__name__", ""), frame.f_code, place(frame.f_code, frame.f_lasti))
+    return format_location(
+        frame.f_globals.get("__name__", ""), frame.f_code, find_position(frame.f_code, frame.f_lasti)
+    )
 
 
-def caller(frame: FrameType | None) -> FrameType:
+def find_caller(frame: FrameType | None) -> FrameType:
     """The frame that wrote the call: the first one outside of torch's functional layer and of this file."""
     while frame is not None and frame.f_globals.get("__name__") in _INNER:
         frame = frame.f_back
@@ -124,18 +126,18 @@ def caller(frame: FrameType | None) -> FrameType:
     return frame
 
 
-def where(module: str, code: CodeType, at: Place) -> str:
+def format_location(module: str, code: CodeType, at: Position) -> str:
     name = getattr(code, "co_qualname", f"{code.co_name}@{code.co_firstlineno}")
     return f"{module}:{name}:{at[0] - code.co_firstlineno}:{at[1]}"
 
 
-def place(code: CodeType, offset: int) -> Place:
+def find_position(code: CodeType, offset: int) -> Position:
     """Line and column where the call at a bytecode offset ends; before Python 3.11 only its first line is known."""
-    return _places(code)[offset // 2]
+    return _list_positions(code)[offset // 2]
 
 
 @functools.lru_cache(maxsize=256)
-def _places(code: CodeType) -> list[Place]:
+def _list_positions(code: CodeType) -> list[Position]:
     if sys.version_info < (3, 11):
         starts = dict(dis.findlinestarts(code))
         lines = itertools.accumulate(range(0, len(code.co_code), 2), lambda line, at: starts.get(at, line), initial=0)
@@ -143,7 +145,7 @@ def _places(code: CodeType) -> list[Place]:
     return [(end or 0, column or 0) for _, end, _, column in code.co_positions()]
 
 
-def _traced() -> str:
+def _locate_traced_call() -> str:
     """``here`` while Dynamo traces: there are no frames, but it knows what it reads."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
@@ -152,11 +154,11 @@ def _traced() -> str:
         reader = reader.parent
     at, line = reader.current_instruction.positions, reader.lineno
     end = (at.end_lineno, at.end_col_offset) if at is not None and sys.version_info >= (3, 11) else (line, 0)
-    return where(reader.f_globals.get("__name__", ""), reader.f_code, end)
+    return format_location(reader.f_globals.get("__name__", ""), reader.f_code, end)
 
 
 # What torch.compiler.assume_constant_result does, without loading Dynamo (seconds) whenever learnpool is imported.
-_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_locate_traced_call._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _refuse_checkpoint() -> None:
@@ -164,7 +166,7 @@ def _refuse_checkpoint() -> None:
     if torch.compiler.is_dynamo_compiling():
         return  # a graph recomputes what it holds
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Routed.__call__.__code__:
+    while frame is not None and frame.f_code is not RoutedForward.__call__.__code__:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
             raise RuntimeError(
                 "convert: a pool is called inside torch.utils.checkpoint, which calls it again outside of forward; "

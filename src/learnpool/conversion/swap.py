@@ -13,11 +13,11 @@ from .. import sharing
 from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
-from .optimizers import Growth, grow, listed
-from .replacements import Choice, Plan, build, choose
-from .report import Report, Row, title
-from .routing import attributes, route, unroute
-from .search import Found, search
+from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
+from .pool_sites import PoolSite, find_pools
+from .replacements import Choice, Replacement, apply_choices, plan_replacements
+from .report import Report, Row, describe_pool
+from .routing import get_routes, route, unroute
 
 _HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
@@ -26,11 +26,11 @@ _HOOKS = (
 
 
 @dataclass
-class Before:
+class OldPool:
     """What a new pool stands for; kept on that pool, outside of its state_dict, so that copies and pickles have it."""
 
-    plain: nn.Module  # computes what was there before: a bare PyTorch pool without hooks
-    original: nn.Module | None  # the module that was replaced; None for a functional call
+    bare: nn.Module  # computes what was there before: a bare PyTorch pool without hooks
+    module: nn.Module | None  # the module that was replaced; None for a functional call
 
 
 @dataclass(frozen=True)
@@ -65,45 +65,45 @@ def convert(
 
     >>> print(convert(model, "gated", only=downsampling))
     """
-    _check(model, pool, replace, share, start)
-    given = listed(model, optimizers)
-    found = search(model, example)
+    _check_arguments(model, pool, replace, share, start)
+    given = check_optimizers(model, optimizers)
+    found = find_pools(model, example)
     if not found:
         raise ValueError(f"convert: {type(model).__name__} has no pools")
-    choose(found, only, skip, tuple(replace))
-    plans = build(model, found, pool, share, start, example is not None)
-    if not plans:
+    apply_choices(found, only, skip, tuple(replace))
+    replacements = plan_replacements(model, found, pool, share, start, example is not None)
+    if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left or pool.unreachable}" for pool in found)
         raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}")
-    growths = grow(model, plans, given)
-    _apply(model, found, plans, growths)
-    return _report(found, plans, tuple(growth.note for growth in growths))
+    updates = plan_group_updates(model, replacements, given)
+    _apply(model, found, replacements, updates)
+    return _build_report(found, replacements, tuple(update.note for update in updates))
 
 
 def restore(model: nn.Module) -> list[str]:
     """Put back the pools that ``convert`` replaced, and say where; the optimizers still hold the new parameters."""
-    _module("restore", model)
-    done = swaps(model)
+    _check_model("restore", model)
+    done = list_swaps(model)
     if not done:
         raise ValueError(f"restore: {type(model).__name__} has no pools that convert put there")
-    routed = {id(module._modules[name]) for module in model.modules() for name in attributes(module)}
-    _take_back(model, {id(swap.new) for swap in done} | routed)
+    routed = {id(module._modules[name]) for module in model.modules() for name in get_routes(module)}
+    _remove_pools(model, {id(swap.new) for swap in done} | routed)
     return [swap.name for swap in done]
 
 
-def swaps(model: nn.Module) -> list[Swap]:
+def list_swaps(model: nn.Module) -> list[Swap]:
     """The pools that ``convert`` put into a network, once each, in the order of ``model.modules()``."""
-    found = ((name, module, module.__dict__.get("_before")) for name, module in model.named_modules())
-    return [Swap(name, module, before.plain) for name, module, before in found if isinstance(before, Before)]
+    found = ((name, module, module.__dict__.get("_old_pool")) for name, module in model.named_modules())
+    return [Swap(name, module, before.bare) for name, module, before in found if isinstance(before, OldPool)]
 
 
-def _module(name: str, model: Any) -> None:
+def _check_model(name: str, model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"{name}: model must be an nn.Module, got {type(model).__name__}")
 
 
-def _check(model: Any, pool: Any, replace: Any, share: Any, start: Any) -> None:
-    _module("convert", model)
+def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any) -> None:
+    _check_model("convert", model)
     if not isinstance(pool, (str, Tree)) and (not callable(pool) or isinstance(pool, (type, nn.Module))):
         raise TypeError(f"convert: pool must be a pool's name, a tree or a function of the old layer, got {pool!r}")
     kinds = (replace,) if isinstance(replace, str) else tuple(replace)
@@ -126,68 +126,68 @@ def _check(model: Any, pool: Any, replace: Any, share: Any, start: Any) -> None:
 
 def _apply(
     model: nn.Module,
-    found: list[Found],
-    plans: list[Plan],
-    growths: list[Growth],
+    found: list[PoolSite],
+    replacements: list[Replacement],
+    updates: list[GroupUpdate],
 ) -> None:
     """Change the model and its optimizers; if that fails half-way, change them back."""
     kept: set[int] = set()
     try:
-        for plan in plans:
-            _swap(model, plan)
-        _keep(found, plans, kept)
-        for growth in growths:
-            growth.apply()
+        for replacement in replacements:
+            _put_in(model, replacement)
+        _route_kept_calls(found, replacements, kept)
+        for update in updates:
+            update.apply()
     except BaseException:
-        for growth in growths:
-            growth.undo()
-        _take_back(model, {id(plan.new) for plan in plans} | kept)
+        for update in updates:
+            update.undo()
+        _remove_pools(model, {id(replacement.new) for replacement in replacements} | kept)
         raise
 
 
-def _swap(model: nn.Module, plan: Plan) -> None:
-    old, plain = plan.found, plan.found.plain
-    assert plain is not None
-    plan.new.__dict__["_before"] = Before(plain.module(), old.module)
+def _put_in(model: nn.Module, replacement: Replacement) -> None:
+    old, torch_pool = replacement.site, replacement.site.torch_pool
+    assert torch_pool is not None
+    replacement.new.__dict__["_old_pool"] = OldPool(torch_pool.build_module(), old.module)
     if old.owner is not None:
-        old.owner.add_module(old.attribute, plan.new)
+        old.owner.add_module(old.attribute, replacement.new)
         route(old.owner, {old.route: old.attribute})
         return
     assert old.module is not None
     for name in _HOOKS:
         # One dict for both: a handle the user kept still removes its hook, and restore finds hooks added meanwhile.
-        theirs, ours = old.module.__dict__.get(name), plan.new.__dict__.get(name)
+        theirs, ours = old.module.__dict__.get(name), replacement.new.__dict__.get(name)
         if theirs is not None and not ours:
-            plan.new.__dict__[name] = theirs
+            replacement.new.__dict__[name] = theirs
         elif theirs:
             ours.update(theirs)  # type: ignore[union-attr]
-    _put(model, old.module, plan.new)
+    _replace_module(model, old.module, replacement.new)
 
 
-def _keep(found: list[Found], plans: list[Plan], kept: set[int]) -> None:
+def _route_kept_calls(found: list[PoolSite], replacements: list[Replacement], kept: set[int]) -> None:
     """A call that stays, of the same code as one that is replaced further out, is routed to what it was."""
     owners: dict[Any, list[nn.Module]] = {}
-    for plan in plans:
-        if plan.found.owner is not None:
-            owners.setdefault(plan.found.route, []).append(plan.found.owner)
-    changed = {id(plan.found) for plan in plans}
+    for replacement in replacements:
+        if replacement.site.owner is not None:
+            owners.setdefault(replacement.site.route, []).append(replacement.site.owner)
+    changed = {id(replacement.site) for replacement in replacements}
     for pool in found:
-        if pool.owner is None or pool.plain is None or id(pool) in changed or pool.route not in owners:
+        if pool.owner is None or pool.torch_pool is None or id(pool) in changed or pool.route not in owners:
             continue
         if any(pool.owner is inner for owner in owners[pool.route] for inner in owner.modules()):
-            same = pool.plain.module()
+            same = pool.torch_pool.build_module()
             kept.add(id(same))
             pool.owner.add_module(pool.attribute, same)
             route(pool.owner, {pool.route: pool.attribute})
 
 
-def _take_back(model: nn.Module, gone: set[int]) -> None:
+def _remove_pools(model: nn.Module, gone: set[int]) -> None:
     """Remove new pools by their ids: originals come back, functional calls are computed in place again."""
     for new in [module for module in model.modules() if id(module) in gone]:
-        before = new.__dict__.pop("_before", None)
-        if before is not None and before.original is not None:
-            before.original.train(new.training)
-            _put(model, new, before.original)
+        before = new.__dict__.pop("_old_pool", None)
+        if before is not None and before.module is not None:
+            before.module.train(new.training)
+            _replace_module(model, new, before.module)
     for owner in list(model.modules()):
         calls = {key for key, child in owner._modules.items() if id(child) in gone}
         unroute(owner, calls)
@@ -195,7 +195,7 @@ def _take_back(model: nn.Module, gone: set[int]) -> None:
             del owner._modules[key]
 
 
-def _put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+def _replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     """Put ``new`` wherever a module of the model holds ``old``."""
     for parent in list(model.modules()):
         for key, child in parent._modules.items():
@@ -203,22 +203,22 @@ def _put(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 parent._modules[key] = new
 
 
-def _report(found: list[Found], plans: list[Plan], notes: tuple[str, ...]) -> Report:
+def _build_report(found: list[PoolSite], replacements: list[Replacement], notes: tuple[str, ...]) -> Report:
     rows: list[Row] = []
     seen: set[int] = set()
-    made = {id(plan.found): plan for plan in plans}
+    made = {id(replacement.site): replacement for replacement in replacements}
     for pool in found:
-        window = "" if pool.plain is None else pool.plain.label
-        plan = made.get(id(pool))
-        if plan is None:
+        window = "" if pool.torch_pool is None else pool.torch_pool.label
+        replacement = made.get(id(pool))
+        if replacement is None:
             state = "left" if pool.unreachable is None else "unreachable"
             rows.append(
                 Row(pool.name or "(model)", pool.was, window, state, reason=pool.left or pool.unreachable or "")
             )
             continue
-        fresh = {id(p): p.numel() for p in plan.new.parameters() if id(p) not in seen}
+        fresh = {id(p): p.numel() for p in replacement.new.parameters() if id(p) not in seen}
         seen |= set(fresh)
-        now = title(plan.new)
+        now = describe_pool(replacement.new)
         reason = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
-        rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), plan.exact, reason))
+        rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), replacement.exact, reason))
     return Report(tuple(rows), notes)

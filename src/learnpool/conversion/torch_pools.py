@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..ops.window import Size, Window, format_size
 
-MODULES: dict[type[nn.Module], tuple[str, int]] = {
+POOL_MODULES: dict[type[nn.Module], tuple[str, int]] = {
     nn.MaxPool1d: ("max", 1),
     nn.MaxPool2d: ("max", 2),
     nn.MaxPool3d: ("max", 3),
@@ -20,7 +20,7 @@ MODULES: dict[type[nn.Module], tuple[str, int]] = {
     nn.AvgPool2d: ("avg", 2),
     nn.AvgPool3d: ("avg", 3),
 }
-CALLS: dict[Callable[..., Any], tuple[str, int]] = {
+POOL_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.max_pool1d: ("max", 1),
     F.max_pool2d: ("max", 2),
     F.max_pool3d: ("max", 3),
@@ -42,7 +42,7 @@ OTHER_MODULES: dict[type[nn.Module], str] = {
     for name, why in (("AdaptiveMaxPool", _ADAPTIVE), ("AdaptiveAvgPool", _ADAPTIVE), ("LPPool", _OTHER))
     for dims in (1, 2, 3)
 } | {nn.FractionalMaxPool2d: _OTHER, nn.FractionalMaxPool3d: _OTHER}
-OTHER_CALLS: dict[Callable[..., Any], str] = {
+OTHER_FUNCTIONS: dict[Callable[..., Any], str] = {
     getattr(F, f"{name}{dims}d"): why
     for name, why in (("adaptive_max_pool", _ADAPTIVE), ("adaptive_avg_pool", _ADAPTIVE), ("lp_pool", _OTHER))
     for dims in (1, 2, 3)
@@ -54,7 +54,7 @@ _ARGUMENTS = {
 
 
 @dataclass(frozen=True)
-class Plain:
+class TorchPool:
     """A max or average pool of PyTorch, with the arguments as its user wrote them."""
 
     kind: str  # max or avg
@@ -101,7 +101,7 @@ class Plain:
             return "return_indices: a learned pool has none"
         return None if self.divisor_override is None else "divisor_override: not an average of its window"
 
-    def module(self) -> nn.Module:
+    def build_module(self) -> nn.Module:
         """The bare layer that computes this pool."""
         cls: Any = getattr(nn, self.title)
         if self.kind == "max":
@@ -112,36 +112,36 @@ class Plain:
         return cls(*arguments)  # type: ignore[no-any-return]
 
 
-def alike(one: Plain | None, other: Plain | None) -> bool:
+def is_same_pool(one: TorchPool | None, other: TorchPool | None) -> bool:
     """Whether two calls are of one pool, however their arguments are written."""
     if one is None or other is None:
         return one is other
     return (one.kind, one.window, one.refusal) == (other.kind, other.window, other.refusal)
 
 
-def pool_class(module: nn.Module) -> type[nn.Module] | None:
+def find_pool_class(module: nn.Module) -> type[nn.Module] | None:
     """The PyTorch max or average pool a module is or derives from."""
-    return next((cls for cls in MODULES if isinstance(module, cls)), None)
+    return next((cls for cls in POOL_MODULES if isinstance(module, cls)), None)
 
 
-def of_module(module: nn.Module) -> Plain | None:
+def read_module(module: nn.Module) -> TorchPool | None:
     """A module as data; None unless it computes exactly what PyTorch's own pool does (it may change defaults)."""
-    cls = pool_class(module)
+    cls = find_pool_class(module)
     if cls is None or "forward" in module.__dict__ or type(module).forward is not cls.forward:
         return None
     if type(module).__call__ is not nn.Module.__call__:
         return None
-    kind, dims = MODULES[cls]
+    kind, dims = POOL_MODULES[cls]
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
     options = {
         name: getattr(module, name) for name in (*names, "return_indices", "divisor_override") if hasattr(module, name)
     }
-    return Plain(kind, dims, **options)
+    return TorchPool(kind, dims, **options)
 
 
-def of_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Plain]:
+def read_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, TorchPool]:
     """A call of ``F.max_pool2d`` or one of its relatives: its input, and the rest as data."""
-    kind, dims = CALLS[function]
+    kind, dims = POOL_FUNCTIONS[function]
     given = dict(zip(_ARGUMENTS[kind], args, strict=False))
     given.update(kwargs)
     x = given.pop("input", None)
@@ -149,4 +149,4 @@ def of_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         given.setdefault("count_include_pad", True)
     elif function in _WITH_INDICES:
         given["return_indices"] = True
-    return x, Plain(kind, dims, **given)
+    return x, TorchPool(kind, dims, **given)

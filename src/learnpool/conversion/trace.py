@@ -12,53 +12,59 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from ..observation import untouched
+from ..observation import preserve_state
 from . import source
-from .routing import caller, written
-from .torch_pools import CALLS, OTHER_CALLS, Plain, of_call
+from .routing import find_caller, locate_frame
+from .torch_pools import OTHER_FUNCTIONS, POOL_FUNCTIONS, TorchPool, read_call
 
 _CALL = nn.Module._call_impl.__code__
 _OUTSIDE = "called outside of its module's forward"
 
 
 @dataclass
-class Call:
+class TracedCall:
     """One pool computed during the example."""
 
     owner: nn.Module
-    where: str
+    location: str
     function: str
-    plain: Plain | None
+    torch_pool: TorchPool | None
     left: str | None
     shape: tuple[int, ...]
     infinite: bool
     outside: str | None  # why a route through the owner's forward would not reach it
 
 
-class _Watcher(TorchFunctionMode):
+class _CallRecorder(TorchFunctionMode):
     """Notes every pool call, and changes nothing."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.calls: list[Call] = []
+        self.calls: list[TracedCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in CALLS or func in OTHER_CALLS:
-            self._note(func, args, kwargs)
+        if func in POOL_FUNCTIONS or func in OTHER_FUNCTIONS:
+            self._record(func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _note(self, func: Any, args: Any, kwargs: Any) -> None:
-        x, plain = of_call(func, args, kwargs) if func in CALLS else (args[0] if args else kwargs.get("input"), None)
-        frame = caller(sys._getframe(2))
-        owner, outside = _owner(frame, self.model)
+    def _record(self, func: Any, args: Any, kwargs: Any) -> None:
+        x, torch_pool = (
+            read_call(func, args, kwargs)
+            if func in POOL_FUNCTIONS
+            else (args[0] if args else kwargs.get("input"), None)
+        )
+        frame = find_caller(sys._getframe(2))
+        owner, outside = _find_owner(frame, self.model)
         infinite = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
-        left, shape = OTHER_CALLS.get(func), tuple(x.shape)
-        self.calls.append(Call(owner, written(frame), func.__name__, plain, left, shape, infinite, outside))
+        left, shape = OTHER_FUNCTIONS.get(func), tuple(x.shape)
+        self.calls.append(
+            TracedCall(owner, locate_frame(frame), func.__name__, torch_pool, left, shape, infinite, outside)
+        )
 
 
-def _owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, str | None]:
+def _find_owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, str | None]:
     """The module whose method makes the call, and why a route through its forward would not reach it."""
     owner, outside = None, None
     codes = set()
@@ -77,7 +83,7 @@ def _owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, str | 
     return owner or model, _OUTSIDE
 
 
-def watch(model: nn.Module, example: Any) -> list[Call]:
+def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
     """The pools that one pass in eval() without gradients computes; model and random numbers stay as they are."""
     args, kwargs = (), {}
     if isinstance(example, dict):
@@ -86,8 +92,8 @@ def watch(model: nn.Module, example: Any) -> list[Call]:
         args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     if any(is_lazy(p) for p in model.parameters()):
         raise ValueError("convert: the example would give lazy layers their sizes; run the network once before")
-    watcher = _Watcher(model)
-    with untouched(model), watcher:
+    recorder = _CallRecorder(model)
+    with preserve_state(model), recorder:
         try:
             model(*args, **kwargs)
         except Exception as error:
@@ -96,4 +102,4 @@ def watch(model: nn.Module, example: Any) -> list[Call]:
             raise ValueError(
                 f"convert: the model does not take the example {came}: {type(error).__name__}: {error}"
             ) from error
-    return watcher.calls
+    return recorder.calls

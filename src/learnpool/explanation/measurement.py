@@ -89,11 +89,11 @@ def _explain(model: nn.Module, batch: Any, maps: bool) -> Explanation:
     facts = [_facts(name, pool, owners) for name, pool in pools.items()]
     if batch is None:
         return Explanation(tuple(facts))
-    images = observation.images("explain", batch)
+    images = observation.get_images("explain", batch)
     seen = {fact.name: Seen(len(fact.gates)) for fact in facts if fact.gates}
     drawn = images if maps and images.dim() == 4 and len(images) else None
-    with observation.untouched(model), watching({name: pools[name] for name in seen}, seen, drawn):
-        observation.run("explain", model, batch)
+    with observation.preserve_state(model), watching({name: pools[name] for name in seen}, seen, drawn):
+        observation.run_batch("explain", model, batch)
     image = None if drawn is None else drawn[0].detach().to("cpu", torch.float32)
     told = [seen[fact.name].told(fact) if fact.name in seen else fact for fact in facts]
     return Explanation(tuple(told), len(images), image)

@@ -13,7 +13,7 @@ from learnpool.lab.comparison import compare as lab
 from learnpool.lab.comparison import comparison as gathered
 from learnpool.lab.comparison.comparison import command
 from learnpool.lab.comparison.summary import answer
-from learnpool.lab.launch import processes
+from learnpool.lab.launch import loop, processes
 from learnpool.lab.runs import directory
 from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run, RunError
@@ -61,8 +61,8 @@ def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path
     assert "of 4 runs" in error
     assert text.splitlines()[-1] == f"Written: {tmp_path / 'report.html'}"
     assert "half: " in text
-    started, begun = processes.started, []
-    monkeypatch.setattr(processes, "started", lambda run, *rest: begun.append(run) or started(run, *rest))
+    started, begun = processes.start_worker, []
+    monkeypatch.setattr(processes, "start_worker", lambda run, *rest: begun.append(run) or started(run, *rest))
     status, text, error = learnpool(*words, "--seeds", "3", "--json")
     assert (status, error) == (0, "")
     assert [(run.pool, run.seed) for run in begun] == [("max", 2), ("half", 2)]
@@ -196,7 +196,7 @@ def test_a_run_that_is_done_but_lost_its_checkpoint_is_named(comparison, tmp_pat
     shutil.copytree(out / runs[0].id, tmp_path / runs[0].id)
     (tmp_path / runs[0].id / "last.json").unlink()
     with pytest.raises(RunError, match="has lost its checkpoint; remove it to train again$"):
-        processes.finished(runs[:1], tmp_path)
+        loop.read_finished(runs[:1], tmp_path)
 
 
 def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):

@@ -14,7 +14,9 @@ from rich.table import Table
 
 from ...explanation.facts import counted, number
 from .. import machine
-from ..launch import cluster, processes
+from ..launch.cluster import RayTasks
+from ..launch.loop import train_all
+from ..launch.processes import LocalProcesses
 from ..runs import directory
 from ..runs.presets import preset
 from ..runs.run import Run, RunError, make_file_name
@@ -65,10 +67,8 @@ def compare(
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
 
-        if ray is not None:
-            cluster.launch(ordered, out, ray, tell, **options)
-        else:
-            processes.launch(ordered, out, at_once, tell, **options)
+        workers = RayTasks(out, ray, **options) if ray is not None else LocalProcesses(out, at_once, **options)
+        train_all(ordered, out, workers, tell)
     found = {}
     for data in (several := list(dict.fromkeys(run.data for run in runs))):
         ending = f"-{make_file_name(data)}" if len(several) > 1 else ""

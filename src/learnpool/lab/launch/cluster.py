@@ -1,4 +1,4 @@
-"""Many runs on a Ray cluster: one task a run, started again elsewhere when its worker is lost.
+"""Many runs on a Ray cluster, one task a run.
 
 Directories are those of a file system all machines share: there a task finds the checkpoint of the one it replaces.
 """
@@ -9,59 +9,71 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..runs import directory
 from ..runs.run import Run, RunError
-from ..runs.train import Result, TrainingError, train
-from .processes import EXPECTED, TRIES, Tell, finished
+from ..runs.train import Result, train
+from .loop import EXPECTED, Message, WorkerDied
 
-EVERY = 0.5  # seconds between two looks at the metrics
+LOOK_EVERY = 0.5  # seconds between two looks at the metrics
 
 
-def launch(runs: Sequence[Run], out: Path, address: str, tell: Tell, **options: Any) -> list[Result]:
-    """Train what is not done yet on the cluster at ``address`` (``auto``, ``ray://…``; ``local`` starts one here)."""
+class RayTasks:
+    """Tasks on the cluster at ``address`` (``auto``, ``ray://…``; ``local`` starts one); Ray places them."""
+
+    name = "worker"
+
+    def __init__(self, out: Path, address: str, **options: Any) -> None:
+        self.ray = join_cluster(address)
+        self.out, self.options = out.resolve(), options
+        gpus = 1 if str(options.get("device") or "").startswith("cuda") else 0
+        self.task = self.ray.remote(num_cpus=options.get("threads") or 1, num_gpus=gpus, max_retries=0)(train_in_task)
+        self.runs: dict[Any, Run] = {}
+
+    def has_room(self) -> bool:
+        return True
+
+    def start(self, run: Run) -> None:
+        self.runs[self.task.remote(run.model_dump_json(), str(self.out), os.getcwd(), self.options)] = run
+
+    def receive(self) -> list[tuple[Run, Message]]:
+        errors = self.ray.exceptions
+        done, training = self.ray.wait(list(self.runs), timeout=LOOK_EVERY)
+        received: list[tuple[Run, Message]] = [
+            (self.runs[task], float(len(directory.read_metrics(self.out / self.runs[task].id)))) for task in training
+        ]
+        for task in done:
+            run = self.runs.pop(task)
+            try:
+                message = self.ray.get(task)
+            except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+                message = WorkerDied(type(error).__name__)
+            if isinstance(message, Result):
+                received.append((run, float(run.epochs)))
+            received.append((run, message))
+        return received
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def join_cluster(address: str) -> Any:
+    """The module ``ray``, connected; RunError says why it cannot be."""
     try:
         import ray
     except ImportError:
         raise RunError('--ray needs its package: pip install "learnpool[ray]"') from None
-    out = out.resolve()
-    results, failures = finished(runs, out), list[Exception]()
-    todo = [run for run in dict.fromkeys(runs) if run not in results]
-    reachable(address)
+    check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise RunError(f"--ray: cannot join the cluster at {address!r}: {str(error).splitlines()[0]}") from None
-    gpus = 1 if str(options.get("device") or "").startswith("cuda") else 0
-    task = ray.remote(num_cpus=options.get("threads") or 1, num_gpus=gpus, max_retries=TRIES - 1)(remote)
-    try:
-        waiting = {task.remote(run.model_dump_json(), str(out), os.getcwd(), options): run for run in todo}
-        while waiting:
-            done, _ = ray.wait(list(waiting), timeout=EVERY)
-            for ref in done:
-                run = waiting.pop(ref)
-                try:
-                    answer = ray.get(ref)
-                except ray.exceptions.WorkerCrashedError:
-                    raise ChildProcessError(f"{run.id}: its worker died {TRIES} times") from None
-                if isinstance(answer, Result):
-                    results[run] = answer
-                elif isinstance(answer, TrainingError):
-                    failures.append(answer)
-                else:
-                    raise answer
-            tell(sum(float(len(directory.read_metrics(out / run.id))) for run in dict.fromkeys(runs)))
-    finally:
-        ray.shutdown()
-    if failures:
-        raise failures[0]
-    return [results[run] for run in runs]
+    return ray
 
 
-def reachable(address: str) -> None:
+def check_reachable(address: str) -> None:
     """RunError if nobody listens at ``host:port``: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
@@ -72,7 +84,7 @@ def reachable(address: str) -> None:
         raise RunError(f"--ray: cannot join the cluster at {address!r}: {error.strerror or error}") from None
 
 
-def remote(text: str, out: str, home: str, options: dict[str, Any]) -> Any:
+def train_in_task(text: str, out: str, home: str, options: dict[str, Any]) -> Any:
     """The result of a run, or what went wrong; paths mean what they mean to the one who asked."""
     if os.path.isdir(home):
         os.chdir(home)

@@ -13,7 +13,8 @@ import pytest
 
 from learnpool.lab.data import DataError
 from learnpool.lab.launch import processes as lab
-from learnpool.lab.launch.processes import launch
+from learnpool.lab.launch.cluster import RayTasks
+from learnpool.lab.launch.loop import train_all
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
 from runs import SMALL, rows, same
@@ -54,6 +55,16 @@ def waits(classes):
 """
 
 
+def launch(runs, out, jobs, report_progress, **options):
+    """Train in processes of this machine."""
+    return train_all(runs, out, lab.LocalProcesses(out, jobs, **options), report_progress)
+
+
+def launch_on_ray(runs, out, report_progress):
+    """Train on a cluster that is started here."""
+    return train_all(runs, out, RayTasks(out, "local", threads=1), report_progress)
+
+
 @pytest.fixture
 def dying(monkeypatch, tmp_path):
     """A run whose process dies as often as the file says."""
@@ -78,7 +89,7 @@ def test_results_are_those_of_one_run_alone_and_in_order(tmp_path):
 def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
     runs = [Run(**TINY | {"seed": seed}) for seed in (0, 1)]
     first = [train(run, tmp_path, threads=1) for run in runs]
-    monkeypatch.setattr(lab, "started", lambda *given: pytest.fail("started"))
+    monkeypatch.setattr(lab, "start_worker", lambda *given: pytest.fail("started"))
     told = []
     assert launch(runs, tmp_path, 2, told.append) == first
     assert told == [4]
@@ -133,7 +144,7 @@ def test_nobody_hears_an_error_that_comes_too_late(tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit):
-            lab.work(theirs, Run(data="imagenet"), tmp_path, {})
+            lab.train_in_worker(theirs, Run(data="imagenet"), tmp_path, {})
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])
@@ -166,13 +177,15 @@ INTERRUPTED = """
 import signal
 import sys
 from pathlib import Path
-from learnpool.lab.launch import processes as lab
+from learnpool.lab.launch.loop import train_all
+from learnpool.lab.launch.processes import LocalProcesses
 from learnpool.lab.runs.run import Run
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would not hear it
     runs = [Run(width=0.05, epochs=200, train_size=120, batch=40, seed=seed) for seed in (0, 1)]
     try:
-        lab.launch(runs, Path(sys.argv[1]), 2, lambda done: print(done, flush=True), threads=1)
+        out = Path(sys.argv[1])
+        train_all(runs, out, LocalProcesses(out, 2, threads=1), lambda done: print(done, flush=True))
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -251,12 +264,10 @@ def group(number):
 @pytest.mark.filterwarnings("default")  # Ray's own
 def test_on_ray_a_killed_workers_run_is_resumed(dying, monkeypatch, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
-    from learnpool.lab.launch import cluster
-
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     other = dying.model_copy(update={"net": "dsn", "width": 0.05})
     told = []
-    results = cluster.launch([dying, other], tmp_path / "runs", "local", told.append, threads=1)
+    results = launch_on_ray([dying, other], tmp_path / "runs", told.append)
     assert [result.id for result in results] == [dying.id, other.id]
     assert (tmp_path / "deaths").read_text() == "0"
     starts = json.loads((tmp_path / "runs" / dying.id / "env.json").read_text())["starts"]
@@ -264,12 +275,10 @@ def test_on_ray_a_killed_workers_run_is_resumed(dying, monkeypatch, tmp_path):
     assert told[-1] == 4
     train(dying, tmp_path / "whole", threads=1)
     same(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
-    assert cluster.launch([dying], tmp_path / "runs", "local", told.append) == results[:1]
+    assert launch_on_ray([dying], tmp_path / "runs", told.append) == results[:1]
 
 
 def test_ray_that_is_not_installed_is_named(monkeypatch, tmp_path):
-    from learnpool.lab.launch import cluster
-
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r'^--ray needs its package: pip install "learnpool\[ray\]"$'):
-        cluster.launch([Run()], tmp_path, "auto", lambda done: None)
+        RayTasks(tmp_path, "auto")

@@ -31,6 +31,31 @@ def learnpool(monkeypatch, capsys):
     return call
 
 
+@pytest.fixture
+def small_sources(monkeypatch):
+    """The official data sets, as small as the files that ``data_files`` writes."""
+    from data_files import shrink_sources
+
+    shrink_sources(monkeypatch)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A file server in this process."""
+    from file_server import serve
+
+    with serve(monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture
+def published(server, monkeypatch):
+    """The names of Fashion-MNIST's files, which ``server`` has."""
+    from file_server import publish_fashion_mnist
+
+    return publish_fashion_mnist(server, monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def comparison(tmp_path_factory):
     """The directory of a small comparison, and its runs: five pools, two seeds, one of them interrupted."""

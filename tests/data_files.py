@@ -1,4 +1,4 @@
-"""Small files in the official formats of the data sets, and tables to match: 4 images of each class, 2 for the test."""
+"""Small data sets: files in the official formats, 4 images of each class and 2 for the test; folders of images."""
 
 import gzip
 import io
@@ -7,18 +7,21 @@ import tarfile
 from dataclasses import replace
 
 import numpy as np
-import pytest
+import torch
+from PIL import Image
 from scipy.io import savemat
 
-from learnpool.lab.data.sources import SOURCES
+from learnpool.lab.data.catalog import SOURCES
 
 TRAIN, TEST, EXTRA = 4, 2, 3
 EACH = {"train": TRAIN, "test": TEST, "extra": EXTRA}
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """The table of data sets, with as many images as the files below have."""
+TWO_CLASSES = {"train/cat": 3, "train/dog": 2, "test/cat": 2, "test/dog": 1}
+
+
+def shrink_sources(monkeypatch):
+    """Let every official data set have as many images as the files below."""
     for name, source in list(SOURCES.items()):
         classes = len(source.classes)
         splits = [split for split in EACH if split in source.counts]
@@ -122,3 +125,30 @@ def write_svhn(folder, splits=("train", "test", "extra"), **changes):
         images, labels = cells("svhn", split)
         content = {"X": images.transpose(2, 3, 1, 0), "y": np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)}
         savemat(folder / f"{split}_32x32.mat", content | changes, do_compression=True)
+
+
+def assert_is(data, name, splits=("train", "test")):
+    """``data`` has exactly the images and labels of ``cells``."""
+    assert data.name == name
+    assert data.classes == SOURCES[name].classes
+    for split in splits:
+        images, labels = cells(name, split)
+        ours = getattr(data, split)
+        assert (ours.images.dtype, ours.labels.dtype) == (torch.uint8, torch.int64)
+        assert torch.equal(ours.images, torch.from_numpy(images))
+        assert torch.equal(ours.labels, torch.from_numpy(labels))
+
+
+def write_picture(path, size=(40, 30), mode="RGB", seed=0, **options):
+    """Write a smooth image."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), np.uint8)
+    Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).convert(mode).save(path, **options)
+
+
+def write_folder(root, counts, seed=0):
+    """``{"train/cat": 3}``: three images there."""
+    for place, count in counts.items():
+        for number in range(count):
+            write_picture(root / place / f"{number:02}.png", seed=[seed, number, *place.encode()])
+    return root

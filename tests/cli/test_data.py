@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from test_fetch import published, server  # noqa: F401
-from test_folder import TWO, folder
 
-from data_files import small, write_cifar, write_idx, write_svhn  # noqa: F401
+from data_files import TWO_CLASSES, write_cifar, write_folder, write_idx, write_svhn
 from learnpool.lab.data import load, show
+from learnpool.lab.data.catalog import SOURCES
 from learnpool.lab.data.check import check
-from learnpool.lab.data.fetch import md5
-from learnpool.lab.data.sources import SOURCES
+from learnpool.lab.data.fetch import compute_md5
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +23,7 @@ def _an_empty_directory(monkeypatch, tmp_path):
 def publish(monkeypatch, name, path):
     """Make what lies at ``path`` the published content."""
     source = SOURCES[name]
-    remotes = tuple(replace(remote, md5=md5(path / remote.file)) for remote in source.remotes)
+    remotes = tuple(replace(remote, md5=compute_md5(path / remote.file)) for remote in source.remotes)
     monkeypatch.setitem(SOURCES, name, replace(source, remotes=remotes))
 
 
@@ -56,7 +54,7 @@ def test_get(learnpool, tmp_path, monkeypatch):
     ("how", "said"),
     [("lies", "of MD5"), ("missing", "HTTP 404"), ("truncated", "got 500,000 of"), ("hangs-up", "got 0")],
 )
-def test_get_fails_in_one_line(how, said, learnpool, server, tmp_path):  # noqa: F811
+def test_get_fails_in_one_line(how, said, learnpool, server, tmp_path):
     words = ["data", "get", "fashion-mnist", "--quiet", "--mirror", f"{server.url}/{how}/"]
     status, text, error = learnpool(*words)
     assert (status, text, error.count("\n")) == (2, "", 1)
@@ -65,7 +63,7 @@ def test_get_fails_in_one_line(how, said, learnpool, server, tmp_path):  # noqa:
     assert list((tmp_path / "data/fashion-mnist").iterdir()) == []
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_sources")
 def test_check_what_is_there(learnpool, tmp_path, monkeypatch):
     write_idx(tmp_path / "data/mnist")
     write_svhn(tmp_path / "data")
@@ -84,24 +82,24 @@ def test_check_what_is_there(learnpool, tmp_path, monkeypatch):
     assert f"  data/mnist/train-labels-idx1-ubyte.gz  {size:,} bytes, checksum right" in lines
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_sources")
 def test_check_finds_other_content(learnpool, tmp_path, monkeypatch):
     write_idx(tmp_path / "mnist")
     publish(monkeypatch, "mnist", tmp_path / "mnist")
     path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
-    wanted = md5(path)
+    wanted = compute_md5(path)
     path.write_bytes(path.read_bytes() + b"\0")  # gzip does not mind
     status, text, error = learnpool("data", "check", "mnist", "--data-dir", ".")
     assert (status, error) == (2, "")
     assert text.startswith("mnist: wrong\n")
-    assert f"mnist/t10k-labels-idx1-ubyte.gz: wanted MD5 {wanted}, got {md5(path)}\n" in text
+    assert f"mnist/t10k-labels-idx1-ubyte.gz: wanted MD5 {wanted}, got {compute_md5(path)}\n" in text
     path.write_bytes(path.read_bytes()[:-9])
     status, text, _ = learnpool("data", "check", "--data-dir", ".", "--json")
     (report,) = json.loads(text)
     assert status == 2
     assert report["name"] == "mnist"
     assert [state for _, _, state in report["files"]] == ["checksum right"] * 3 + ["checksum wrong"]
-    assert "wanted a whole gzip file" in report["wrong"][1]
+    assert "wanted a whole gzip file" in report["problems"][1]
 
 
 def test_check_what_is_not_there(learnpool):
@@ -114,18 +112,21 @@ def test_check_what_is_not_there(learnpool):
 
 
 def test_check_a_folder_decodes_every_image(learnpool, tmp_path):
-    folder(tmp_path / "photos", TWO)
+    write_folder(tmp_path / "photos", TWO_CLASSES)
     status, text, _ = learnpool("data", "check", "photos")
     train, test = "train: 5 images, 2 to 3 of each of 2 classes", "test: 3 images, 1 to 2 of each of 2 classes"
     assert (status, text) == (0, f"photos: right\n  {train}\n  {test}\n")
     (tmp_path / "photos/train/dog/00.png").write_bytes(b"no")
     (tmp_path / "photos/test/dog/00.png").write_bytes(b"no")
     report = check("photos", tmp_path)
-    assert [problem.split(":")[0] for problem in report.wrong] == ["photos/train/dog/00.png", "photos/test/dog/00.png"]
+    assert [problem.split(":")[0] for problem in report.problems] == [
+        "photos/train/dog/00.png",
+        "photos/test/dog/00.png",
+    ]
     assert learnpool("data", "check", "photos")[0] == 2
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_sources")
 @pytest.mark.parametrize(
     ("name", "per_class"), [("digits", 10), ("mnist", 4), ("cifar100", 1), ("svhn", 4), ("photos", None)]
 )
@@ -133,7 +134,7 @@ def test_show(name, per_class, learnpool, tmp_path):
     write_idx(tmp_path / "data/mnist")
     write_cifar(tmp_path / "data", "cifar100")
     write_svhn(tmp_path / "data")
-    folder(tmp_path / "photos", TWO)
+    write_folder(tmp_path / "photos", TWO_CLASSES)
     assert learnpool("data", "show", name) == (0, f"{name}.png\n", "")
     with Image.open(tmp_path / f"{name}.png") as picture:
         assert picture.width > 1400
@@ -161,7 +162,7 @@ def test_show_draws_the_images_of_the_class_it_names():
 
 
 def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
-    folder(tmp_path / "photos", {"$x^$ & <b>": 3, "Ankylosaurus_magniventris": 3})
+    write_folder(tmp_path / "photos", {"$x^$ & <b>": 3, "Ankylosaurus_magniventris": 3})
     (axes,) = show.draw(load(str(tmp_path / "photos")), seed=0).axes
     said = [text.get_text() for text in axes.texts]
     assert said[2:] == ["$x^$ & <b>", "Ankylosaurus magn…"] or said[2:] == ["Ankylosaurus magn…", "$x^$ & <b>"]
@@ -192,9 +193,9 @@ def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
 )
 def test_a_mistake_is_one_line(words, part, learnpool, tmp_path):
     (tmp_path / "file").touch()
-    folder(tmp_path / "one", {"cat": 3})
-    folder(tmp_path / "lacking", {place: count for place, count in TWO.items() if place != "test/dog"})
-    folder(tmp_path / "broken", TWO)
+    write_folder(tmp_path / "one", {"cat": 3})
+    write_folder(tmp_path / "lacking", {place: count for place, count in TWO_CLASSES.items() if place != "test/dog"})
+    write_folder(tmp_path / "broken", TWO_CLASSES)
     (tmp_path / "broken/train/cat/00.png").write_bytes(b"GIF89a?")
     code, text, error = learnpool("data", *words.split())
     assert (code, text) == (2, "")

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from .data import HERE, Where, refusals
+from .data import DEFAULT_DATA_DIR, DataDir, report_bad_data
 
 
 def calibration(
     data: Annotated[str, typer.Option(help="mnist or cifar10.")] = "mnist",
-    data_dir: Where = HERE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
     out: Annotated[Path, typer.Option(help="Directory for the .json and the .md file.")] = Path("runs/calibration"),
     pools: Annotated[str, typer.Option(help="The pools to put in, by name.")] = "mixed,gated,tree2,tree3",
     images: Annotated[int, typer.Option(min=1, help="Training images to calibrate on.")] = 512,
@@ -26,6 +26,6 @@ def calibration(
     """
     from ..lab.experiments import calibration as lab
 
-    with refusals():
+    with report_bad_data():
         plan = lab.Plan(data, tuple(pools.split(",")), images, train, test, epochs, width, seed)
         lab.run(plan, data_dir, out)

@@ -11,15 +11,15 @@ import typer
 
 from . import mistakes
 
-Where = Annotated[
+DataDir = Annotated[
     Path, typer.Option("--data-dir", envvar="LEARNPOOL_DATA_DIR", help="Where the files of the data sets are.")
 ]
-HERE = Path("data")
+DEFAULT_DATA_DIR = Path("data")
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """What the files or the disk refuse inside is bad input: one line, status 2."""
+def report_bad_data() -> Iterator[None]:
+    """An error of the data or the disk inside is one line, status 2."""
     with mistakes():
         try:
             yield
@@ -39,37 +39,38 @@ def build() -> typer.Typer:
     @app.command()
     def get(
         name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, cifar100 or svhn.")],
-        data_dir: Where = HERE,
+        data_dir: DataDir = DEFAULT_DATA_DIR,
         mirror: Annotated[str | None, typer.Option(help="Address of a folder with the same files.")] = None,
         extra: Annotated[bool, typer.Option(help="svhn: also its 531,131 extra images, 1.3 GB.")] = True,
         quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     ) -> None:
         """Fetch a data set and verify it; a fetch that was interrupted goes on. Example: learnpool data get cifar10"""
-        from ..lab.data.fetch import get
+        from ..lab.data.fetch import fetch_dataset
 
-        with refusals():
-            for path in get(name, data_dir, mirror, extra, quiet):
+        with report_bad_data():
+            for path in fetch_dataset(name, data_dir, mirror, extra, quiet):
                 print(path)
 
     @app.command()
     def check(
         names: Annotated[list[str] | None, typer.Argument(help="Data sets or folders; what is there if none.")] = None,
-        data_dir: Where = HERE,
+        data_dir: DataDir = DEFAULT_DATA_DIR,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """Verify checksums, sizes and images of each class. Example: learnpool data check mnist photos/"""
-        from ..lab.data.check import check_all, told
+        from ..lab.data.check import check_all, format_reports
 
-        with refusals():
+        with report_bad_data():
             reports = check_all(names or [], data_dir)
-        print(json.dumps([asdict(report) for report in reports], indent=1) if as_json else told(reports, data_dir))
-        if any(report.wrong for report in reports):
+        as_text = format_reports(reports, data_dir)
+        print(json.dumps([asdict(report) for report in reports], indent=1) if as_json else as_text)
+        if any(report.problems for report in reports):
             raise typer.Exit(2)
 
     @app.command()
     def show(
         name: Annotated[str, typer.Argument(help="A data set, or a folder of images.")],
-        data_dir: Where = HERE,
+        data_dir: DataDir = DEFAULT_DATA_DIR,
         out: Annotated[Path | None, typer.Option(help="File to write; NAME.png if not given.")] = None,
         seed: Annotated[int, typer.Option(min=0, help="Another seed shows other images.")] = 0,
     ) -> None:
@@ -80,7 +81,7 @@ def build() -> typer.Typer:
         out = out or Path(f"{Path(name).name}.png")
         if out.suffix not in SUFFIXES:
             raise typer.BadParameter(f"wanted a .png or .svg file, got {str(out)!r}", param_hint="--out")
-        with refusals():
+        with report_bad_data():
             show(load(name, data_dir), out, seed)
         print(out)
 

@@ -1,4 +1,4 @@
-"""Preparations: against loops in numpy, by their properties, fitted on train alone, and kept on disk."""
+"""Preparations: against loops in numpy, by their properties, fitted on train alone, and cached on disk."""
 
 import errno
 import logging
@@ -11,13 +11,13 @@ import torch
 from torch.testing import assert_close
 
 from learnpool.lab.data import KINDS, DataError, Preparation, Split, cache, fit, prepare
-from learnpool.lab.data.preparation import BIAS, gcn
+from learnpool.lab.data.preparation import ZCA_BIAS, gcn
 
 COSTLY = ("gcn-zca", "gcn-lcn")
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch, tmp_path):
+def cache_dir(monkeypatch, tmp_path):
     """A cache of the test's own."""
     monkeypatch.setenv("LEARNPOOL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -106,14 +106,14 @@ def test_zca_against_numpy():
 
 
 def test_zca_whitens_what_is_well_above_its_bias(monkeypatch):
-    monkeypatch.setattr("learnpool.lab.data.preparation.BIAS", 1e-6)
+    monkeypatch.setattr("learnpool.lab.data.preparation.ZCA_BIAS", 1e-6)
     x = Split(torch.randint(0, 256, (3000, 1, 4, 4), dtype=torch.uint8), torch.zeros(3000, dtype=torch.int64))
     (ours,) = prepare("gcn-zca", x)
     covariance = torch.cov(ours.flatten(1).T.double(), correction=0)
     # Contrast normalisation takes one direction away: every image sums to zero.
     expected = torch.eye(16).double() - torch.full((16, 16), 1 / 16).double()
     assert_close(covariance, expected, rtol=0, atol=2e-3)
-    assert BIAS == 0.1
+    assert ZCA_BIAS == 0.1
 
 
 def test_lcn_against_a_loop():
@@ -154,12 +154,12 @@ def test_batches_of_a_folder_can_be_fitted_on():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_fitted_is_all_there_is_to_remember(kind, kept):
+def test_what_was_fitted_is_all_there_is_to_remember(kind, cache_dir):
     train, test = split(50), images(20, seed=1)
     first = fit(kind, train.images)
-    again = Preparation(kind, {name: value.clone() for name, value in fit(kind, train.images).fitted.items()})
+    again = Preparation(kind, {name: value.clone() for name, value in fit(kind, train.images).tensors.items()})
     assert torch.equal(first(test), again(test))
-    assert (sum(value.numel() for value in first.fitted.values()) > 0) == (kind in ("mean", "gcn-zca"))
+    assert (sum(value.numel() for value in first.tensors.values()) > 0) == (kind in ("mean", "gcn-zca"))
 
 
 def test_mistakes():
@@ -170,13 +170,13 @@ def test_mistakes():
 
 
 @pytest.mark.parametrize("kind", COSTLY)
-def test_what_is_costly_is_computed_once(kind, kept, monkeypatch):
+def test_what_is_costly_is_computed_once(kind, cache_dir, monkeypatch):
     train, test = split(50), split(20, seed=1)
     first = [x.clone() for x in prepare(kind, train, test)]
-    files = sorted(kept.iterdir())
+    files = sorted(cache_dir.iterdir())
     assert len(files) == (3 if kind == "gcn-zca" else 2)  # ZCA's matrix too
     with monkeypatch.context() as patch:
-        for name in ("gcn", "_mean"):
+        for name in ("gcn", "_compute_mean"):
             patch.setattr(f"learnpool.lab.data.preparation.{name}", None)
         again = prepare(kind, train, test)
     assert all(torch.equal(a, b) for a, b in zip(again, first, strict=True))
@@ -184,40 +184,40 @@ def test_what_is_costly_is_computed_once(kind, kept, monkeypatch):
     assert torch.equal(prepare(kind, train, test)[0], first[0])
     train.images[0, 0, 0, 0] ^= 1
     assert not torch.equal(prepare(kind, train, test)[0], first[0])
-    assert len(list(kept.iterdir())) == (6 if kind == "gcn-zca" else 3)
+    assert len(list(cache_dir.iterdir())) == (6 if kind == "gcn-zca" else 3)
 
 
-def test_what_other_code_computed_is_not_used(kept, monkeypatch):
+def test_what_other_code_computed_is_not_used(cache_dir, monkeypatch):
     x = split(10)
     prepare("gcn-lcn", x)
     monkeypatch.setattr("inspect.getsource", lambda module: "of another version")
     prepare("gcn-lcn", x)
-    assert len(list(kept.iterdir())) == 2
+    assert len(list(cache_dir.iterdir())) == 2
 
 
-def test_what_is_cheap_is_not_kept(kept):
+def test_what_is_cheap_is_not_kept(cache_dir):
     for kind in ("none", "mean", "gcn"):
         prepare(kind, split(5))
-    assert not kept.exists()
+    assert not cache_dir.exists()
 
 
 @pytest.mark.parametrize(
     "damage", [lambda data: b"", lambda data: data[:-4], lambda data: data[:60], lambda data: b"x" * 99]
 )
-def test_a_damaged_file_is_computed_again(damage, kept):
+def test_a_damaged_file_is_computed_again(damage, cache_dir):
     x = split(10)
     expected = prepare("gcn-lcn", x)[0].clone()
-    (file,) = kept.iterdir()
+    (file,) = cache_dir.iterdir()
     file.write_bytes(damage(file.read_bytes()))
     assert torch.equal(prepare("gcn-lcn", x)[0], expected)
-    assert [path.name for path in kept.iterdir()] == [file.name]
+    assert [path.name for path in cache_dir.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_full_disk_costs_the_cache_and_nothing_else(after, kept, monkeypatch, caplog):
+def test_a_full_disk_costs_the_cache_and_nothing_else(after, cache_dir, monkeypatch, caplog):
     """The disk fills while the first or the second chunk is written."""
     x = split(10)
-    expected = prepare("gcn-lcn", x, cache_dir=kept.with_name("other"))[0].clone()
+    expected = prepare("gcn-lcn", x, cache_dir=cache_dir.with_name("other"))[0].clone()
     monkeypatch.setattr("learnpool.lab.data.preparation.CHUNK", 6)
     written = []
 
@@ -227,62 +227,62 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(after, kept, monkeypatch, 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return tensor.numpy().tobytes()
 
-    monkeypatch.setattr(cache, "key", lambda *parts: "k")
-    monkeypatch.setattr(cache, "_bytes", full)
+    monkeypatch.setattr(cache, "hash_parts", lambda *parts: "k")
+    monkeypatch.setattr(cache, "_view_bytes", full)
     with caplog.at_level(logging.WARNING):
         assert_close(prepare("gcn-lcn", x)[0], expected)
-    assert list(kept.iterdir()) == []
-    said = f"learnpool: prepared images are not kept (No space left on device: {kept}); going on without"
+    assert list(cache_dir.iterdir()) == []
+    said = f"learnpool: prepared images are not kept (No space left on device: {cache_dir}); going on without"
     assert caplog.messages == [said]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="/dev/full")
-def test_a_really_full_disk(kept, monkeypatch, caplog):
+def test_a_really_full_disk(cache_dir, monkeypatch, caplog):
     import tempfile
 
     def on_a_full_device(suffix, dir):
         return os.open("/dev/full", os.O_WRONLY), str(dir / "x.part")
 
-    kept.mkdir()
-    (kept / "x.part").touch()
+    cache_dir.mkdir()
+    (cache_dir / "x.part").touch()
     monkeypatch.setattr(tempfile, "mkstemp", on_a_full_device)
     assert prepare("gcn-lcn", split(10))[0].shape == (10, 3, 6, 5)
-    assert list(kept.iterdir()) == []
+    assert list(cache_dir.iterdir()) == []
     assert "No space left on device" in caplog.text
 
 
-def test_a_place_that_cannot_be_written_to(kept, caplog):
-    kept.write_text("a file where the directory should be")
+def test_a_place_that_cannot_be_written_to(cache_dir, caplog):
+    cache_dir.write_text("a file where the directory should be")
     assert prepare("gcn-zca", split(10))[0].shape == (10, 3, 6, 5)
     assert caplog.text.count("not kept") == 2  # the matrix, the images
 
 
-def test_an_interrupted_write_leaves_nothing(kept, monkeypatch):
+def test_an_interrupted_write_leaves_nothing(cache_dir, monkeypatch):
     def interrupted(tensor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache, "key", lambda *parts: "k")
-    monkeypatch.setattr(cache, "_bytes", interrupted)
+    monkeypatch.setattr(cache, "hash_parts", lambda *parts: "k")
+    monkeypatch.setattr(cache, "_view_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare("gcn-lcn", split(10))
-    assert list(kept.iterdir()) == []
+    assert list(cache_dir.iterdir()) == []
 
 
-def test_what_a_killed_run_left_goes_after_a_day(kept):
-    kept.mkdir()
+def test_what_a_killed_run_left_goes_after_a_day(cache_dir):
+    cache_dir.mkdir()
     for name, age in (("old.part", 90_000), ("new.part", 1_000)):
-        (kept / name).touch()
-        os.utime(kept / name, (0, (kept / name).stat().st_mtime - age))
+        (cache_dir / name).touch()
+        os.utime(cache_dir / name, (0, (cache_dir / name).stat().st_mtime - age))
     prepare("gcn-lcn", split(3))
-    assert {path.suffix for path in kept.iterdir()} == {".npy", ".part"}
-    assert not (kept / "old.part").exists()
+    assert {path.suffix for path in cache_dir.iterdir()} == {".npy", ".part"}
+    assert not (cache_dir / "old.part").exists()
 
 
 def test_where_the_cache_is(monkeypatch, tmp_path):
-    assert cache.cache_directory() == tmp_path / "cache"
+    assert cache.get_cache_directory() == tmp_path / "cache"
     monkeypatch.delenv("LEARNPOOL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.cache_directory() == tmp_path / "learnpool"
+    assert cache.get_cache_directory() == tmp_path / "learnpool"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.cache_directory() == tmp_path / ".cache/learnpool"
+    assert cache.get_cache_directory() == tmp_path / ".cache/learnpool"

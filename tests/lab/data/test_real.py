@@ -9,7 +9,7 @@ import torch
 
 from learnpool.lab.data import DataError, hold_out, load, prepare
 from learnpool.lab.data.check import check
-from learnpool.lab.data.preparation import BIAS, gcn
+from learnpool.lab.data.preparation import ZCA_BIAS, gcn
 
 WHERE = os.environ.get("LEARNPOOL_DATA_DIR")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not WHERE, reason="LEARNPOOL_DATA_DIR is not set")]
@@ -42,7 +42,7 @@ def test_it_is_read_and_verified(name):
     data = real(name)
     assert (tuple(data.train.images.shape), tuple(data.test.images.shape)) == SHAPES[name]
     report = check(name, Path(WHERE))
-    assert report.wrong == []
+    assert report.problems == []
     assert all(state != "checksum wrong" for _, _, state in report.files)
 
 
@@ -69,5 +69,5 @@ def test_zca_of_cifar10(tmp_path):
     ours, _ = prepare("gcn-zca", few, held, cache_dir=tmp_path)
     before, after = (torch.cov(x.flatten(1).T.double(), correction=0) for x in (gcn(few.images), ours))
     values, vectors = torch.linalg.eigh(before)
-    expected = (vectors * (values / (values + BIAS))) @ vectors.T
+    expected = (vectors * (values / (values + ZCA_BIAS))) @ vectors.T
     torch.testing.assert_close(after, expected, rtol=0, atol=2e-3)

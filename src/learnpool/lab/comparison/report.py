@@ -20,7 +20,7 @@ from ...explanation.facts import counted, heading, number
 from ...explanation.measurement import explain
 from ...parameters import TreeParameters
 from .. import machine
-from ..data.sources import SOURCES
+from ..data.catalog import SOURCES
 from ..runs.networks import load
 from ..runs.run import Run
 from . import charts, summary

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 class Augment:
     """Pad by ``pad`` zeros, crop at a random place, mirror every second image on average.
 
-    All randomness is in ``draw``: one generator's state resumes it bit for bit, and of a batch shared by several
-    processes each takes its rows of what was drawn for all.
+    All randomness is in ``draw``: one generator's state resumes it bit for bit, and when several
+    processes share a batch, each takes its rows of one draw for the whole batch.
     """
 
     pad: int = 4
@@ -26,15 +26,15 @@ class Augment:
         side = torch.randint(2, (count, 1), generator=generator)
         return torch.cat([corner, side if self.mirror else torch.zeros_like(side)], 1)
 
-    def apply(self, images: Tensor, drawn: Tensor) -> Tensor:
-        """``images`` [N, C, H, W] cropped and mirrored as ``drawn`` says."""
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """``images`` [N, C, H, W] cropped and mirrored by ``draws``, which ``draw`` returned."""
         height, width = images.shape[2:]
         padded = F.pad(images, [self.pad] * 4)
         windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # [N, C, 2p+1, 2p+1, H, W], a view
-        top, left, side = drawn.unbind(1)
+        top, left, side = draws.unbind(1)
         crops = windows[torch.arange(len(images)), :, top, left]
-        mirrored = side.nonzero()[:, 0]
-        crops[mirrored] = crops[mirrored].flip(-1)
+        mirror = side.nonzero()[:, 0]
+        crops[mirror] = crops[mirror].flip(-1)
         return crops
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:

@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ABANDONED = 24 * 3600  # seconds after which an unfinished file has no owner any more
+PART_LIFETIME = 24 * 3600  # seconds after which an unfinished file has no owner any more
 
 
-def cache_directory() -> Path:
+def get_cache_directory() -> Path:
     """$LEARNPOOL_CACHE, or learnpool in the user's cache directory."""
-    given = os.environ.get("LEARNPOOL_CACHE")
-    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "learnpool")
+    directory = os.environ.get("LEARNPOOL_CACHE")
+    return Path(directory or Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "learnpool")
 
 
-def key(*parts: object) -> str:
-    """A name that equal parts share; a tensor is its shape, type and bytes."""
+def hash_parts(*parts: object) -> str:
+    """SHA-256 that equal parts share; a tensor counts by its shape, dtype and bytes."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor):
             digest.update(f"{tuple(part.shape)} {part.dtype}\n".encode())
-            digest.update(_bytes(part))
+            digest.update(_view_bytes(part))
         else:
             digest.update(f"{part!r}\n".encode())
     return digest.hexdigest()
@@ -47,13 +47,13 @@ def read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tensor | None:
-    """Chunks of float32 one after the other as one .npy, all or nothing; None, and a word, if the disk refuses."""
+    """Chunks of float32 one after the other as one .npy, all or nothing; None, and a warning, if the disk refuses."""
     try:
-        with _whole(path) as file:
+        with _open_new(path) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for chunk in chunks:
-                file.write(_bytes(chunk))
+                file.write(_view_bytes(chunk))
     except OSError as error:
         logging.getLogger("learnpool").warning(
             "learnpool: prepared images are not kept (%s: %s); going on without", error.strerror, path.parent
@@ -62,23 +62,23 @@ def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tenso
     return read(path, shape)
 
 
-def _bytes(tensor: Tensor) -> Any:
+def _view_bytes(tensor: Tensor) -> Any:
     """A view of the tensor's memory."""
     return tensor.contiguous().numpy().reshape(-1).view(np.uint8).data
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when everything is in it."""
+def _open_new(path: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when all of it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob("*.part"):
-        if left.stat().st_mtime < time.time() - ABANDONED:
-            left.unlink(missing_ok=True)
-    handle, part = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    for part in path.parent.glob("*.part"):
+        if part.stat().st_mtime < time.time() - PART_LIFETIME:
+            part.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        os.replace(part, path)
+        os.replace(name, path)
     except BaseException:
-        os.unlink(part)
+        os.unlink(name)
         raise

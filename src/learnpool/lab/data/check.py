@@ -8,36 +8,34 @@ from pathlib import Path
 
 import torch
 
-from . import cifar, idx, svhn
-from .fetch import md5
-from .folder import problems
-from .loading import absent, load
-from .sources import SOURCES
+from .catalog import SOURCES
+from .decoding import find_problems
+from .fetch import compute_md5
+from .loading import describe_missing, load
+from .source import Source
 from .split import DataError, Folder
-
-FINDERS = {"idx": idx.files, "cifar": cifar.files, "svhn": svhn.files}
 
 
 @dataclass
-class Report:
+class DataReport:
     """A data set's files with their state, its splits with their images of each class, and what is wrong."""
 
     name: str
     files: list[tuple[str, int, str]] = field(default_factory=list)  # path, bytes, what its checksum says
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     missing: bool = False
 
 
-def check(name: str, data_dir: Path, workers: int = 0) -> Report:
+def check(name: str, data_dir: Path, workers: int = 0) -> DataReport:
     """Sizes, checksums where one is published, and the images of each class; every file of a folder is decoded."""
-    report = Report(name)
+    report = DataReport(name)
     try:
         if name in SOURCES:
-            _checksums(report, data_dir)
+            _check_files(report, SOURCES[name], data_dir)
         data = None if report.missing else load(name, data_dir)
     except DataError as error:
-        report.wrong.append(str(error))
+        report.problems.append(str(error))
         return report
     if data is None:
         return report
@@ -48,43 +46,42 @@ def check(name: str, data_dir: Path, workers: int = 0) -> Report:
             report.counts[title] = dict(zip(data.classes, counts, strict=True))
     if isinstance(data, Folder):
         for files in (data.train, data.test):
-            report.wrong += filter(None, problems(files, workers))
+            report.problems += filter(None, find_problems(files, workers))
     return report
 
 
-def check_all(names: Sequence[str], data_dir: Path) -> list[Report]:
+def check_all(names: Sequence[str], data_dir: Path) -> list[DataReport]:
     """Reports on ``names``, which have to be there; without names, on every official set that is."""
     if not names:
         return [report for report in (check(name, data_dir) for name in SOURCES) if not report.missing]
     reports = [check(name, data_dir) for name in names]
     for report in reports:
         if report.missing:
-            report.wrong.append(str(absent(SOURCES[report.name], data_dir)))
+            report.problems.append(describe_missing(SOURCES[report.name], data_dir))
     return reports
 
 
-def told(reports: Sequence[Report], data_dir: Path) -> str:
-    """A few lines for each data set, and what is wrong last."""
+def format_reports(reports: Sequence[DataReport], data_dir: Path) -> str:
+    """A few lines for each data set, its problems last."""
     lines = []
     for report in reports:
-        lines.append(f"{report.name}: {'right' if not report.wrong else 'wrong'}")
+        lines.append(f"{report.name}: {'wrong' if report.problems else 'right'}")
         lines += [f"  {path}  {size:,} bytes, {state}" for path, size, state in report.files]
         for split, counts in report.counts.items():
             fewest, most = min(counts.values()), max(counts.values())
             each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
             lines.append(f"  {split}: {sum(counts.values()):,} images, {each} of each of {len(counts)} classes")
-        lines += [f"  {problem}" for problem in report.wrong]
+        lines += [f"  {problem}" for problem in report.problems]
     return "\n".join(lines) or f"no data set found in {data_dir}"
 
 
-def _checksums(report: Report, data_dir: Path) -> None:
-    source = SOURCES[report.name]
-    files = FINDERS[source.kind](source, data_dir)
+def _check_files(report: DataReport, source: Source, data_dir: Path) -> None:
+    files = source.find_files(data_dir)
     report.missing = not files
     for path in files:
-        published = source.checksum(path.name)
+        published = source.get_checksum(path.name)
         state = "no published checksum" if published is None else "checksum right"
-        if published is not None and (found := md5(path)) != published:
+        if published is not None and (md5 := compute_md5(path)) != published:
             state = "checksum wrong"
-            report.wrong.append(f"{path}: wanted MD5 {published}, got {found}")
+            report.problems.append(f"{path}: wanted MD5 {published}, got {md5}")
         report.files.append((str(path), path.stat().st_size, state))

@@ -1,25 +1,27 @@
-"""CIFAR's python batches, binary batches, or the archive of either, read without unpacking it."""
+"""CIFAR10 and CIFAR100: python batches, binary batches, or the archive of either, read without unpacking it to disk."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import pickle
 import tarfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from .sources import Source
-from .split import DataError, Split, verify
+from .cifar_batches import parse_binary, parse_pickle
+from .source import Remote, Source
+from .split import DataError, Split
+
+TORONTO = "https://www.cs.toronto.edu/~kriz/"
 
 
-class Form(NamedTuple):
-    """One way the set is published."""
+class Release(NamedTuple):
+    """One form in which the set is published."""
 
     folder: str
     archive: str
@@ -27,70 +29,67 @@ class Form(NamedTuple):
     test: str
     binary: bool
 
-
-FIVE = tuple(f"data_batch_{number}" for number in range(1, 6))
-FORMS = {
-    "cifar10": (
-        Form("cifar-10-batches-py", "cifar-10-python.tar.gz", FIVE, "test_batch", False),
-        Form("cifar-10-batches-bin", "cifar-10-binary.tar.gz", tuple(f"{b}.bin" for b in FIVE), "test_batch.bin", True),
-    ),
-    "cifar100": (
-        Form("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", False),
-        Form("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", True),
-    ),
-}
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.train, self.test)
 
 
-def find(source: Source, data_dir: Path) -> tuple[Form, Path] | None:
-    """The first form that is whole: a directory of its files, or its archive."""
-    partial = None
-    for folder in (".", *source.folders):
-        for form in FORMS[source.name]:
-            for place in (data_dir / folder / form.folder, data_dir / folder):
-                missing = [name for name in (*form.train, form.test) if not (place / name).is_file()]
-                if not missing:
-                    return form, place
-                if len(missing) <= len(form.train):
-                    partial = partial or f"{source.name}: {missing[0]} is missing in {place}"
-    for folder in (".", *source.folders):
-        for form in FORMS[source.name]:
-            if (data_dir / folder / form.archive).is_file():
-                return form, data_dir / folder / form.archive
-    if partial:
-        raise DataError(partial)
-    return None
+@dataclass(frozen=True, kw_only=True)
+class CifarSource(Source):
+    """Batches in a directory or in an archive; the first release that is whole is read."""
 
+    releases: tuple[Release, ...]
+    coarse: bool  # a batch has coarse labels before those we read
 
-def files(source: Source, data_dir: Path) -> list[Path]:
-    """The files ``read`` reads."""
-    found = find(source, data_dir)
-    if found is None:
-        return []
-    form, place = found
-    return [place / name for name in (*form.train, form.test)] if place.is_dir() else [place]
+    def find_files(self, data_dir: Path) -> list[Path]:
+        found = self._find_release(data_dir)
+        if found is None:
+            return []
+        release, place = found
+        return [place / name for name in release.files] if place.is_dir() else [place]
 
+    def read(self, data_dir: Path) -> dict[str, Split]:
+        found = self._find_release(data_dir)
+        if found is None:
+            return {}
+        release, place = found
+        contents = dict(read_members(place, release.files))
+        parse = parse_binary if release.binary else parse_pickle
+        splits = {}
+        for split, files in (("train", release.train), ("test", (release.test,))):
+            count = self.counts[split] // len(files)
+            images = np.empty((len(files), count, *self.shape), np.uint8)
+            labels = np.empty((len(files), count), np.int64)
+            for row, file in enumerate(files):
+                where = str(place / file) if place.is_dir() else f"{place}: {file}"
+                batch = parse(where, contents.pop(file), count, self.shape, len(self.classes), self.coarse)
+                images[row], labels[row] = batch
+            splits[split] = Split(
+                torch.from_numpy(images.reshape(-1, *self.shape)), torch.from_numpy(labels.reshape(-1))
+            )
+        return splits
 
-def read(source: Source, data_dir: Path) -> dict[str, Split] | None:
-    """Train and test, or None where there is no file of the set."""
-    found = find(source, data_dir)
-    if found is None:
+    def _find_release(self, data_dir: Path) -> tuple[Release, Path] | None:
+        """The first release that is whole, and its directory or archive."""
+        partial = None
+        for folder in (".", *self.folders):
+            for release in self.releases:
+                for place in (data_dir / folder / release.folder, data_dir / folder):
+                    missing = [name for name in release.files if not (place / name).is_file()]
+                    if not missing:
+                        return release, place
+                    if len(missing) <= len(release.train):
+                        partial = partial or f"{self.name}: {missing[0]} is missing in {place}"
+        for folder in (".", *self.folders):
+            for release in self.releases:
+                if (data_dir / folder / release.archive).is_file():
+                    return release, data_dir / folder / release.archive
+        if partial:
+            raise DataError(partial)
         return None
-    form, place = found
-    parts = dict(members(place, (*form.train, form.test)))
-    splits = {}
-    for name, files in (("train", form.train), ("test", (form.test,))):
-        count = source.counts[name] // len(files)
-        images = np.empty((len(files), count, *source.shape), np.uint8)
-        labels = np.empty((len(files), count), np.int64)
-        for row, file in enumerate(files):
-            where = str(place / file) if place.is_dir() else f"{place}: {file}"
-            parse = binary if form.binary else pickled
-            images[row], labels[row] = parse(where, parts.pop(file), count, source)
-        splits[name] = Split(torch.from_numpy(images.reshape(-1, *source.shape)), torch.from_numpy(labels.reshape(-1)))
-    return splits
 
 
-def members(place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def read_members(place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file, from a directory or from an archive in one pass."""
     if place.is_dir():
         yield from ((name, (place / name).read_bytes()) for name in names)
@@ -112,72 +111,61 @@ def members(place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
         raise DataError(f"{place}: wanted {', '.join(sorted(missing))} inside, got an archive without")
 
 
-def binary(where: str, data: bytes, count: int, source: Source) -> tuple[np.ndarray, np.ndarray]:
-    """Records of one label byte (CIFAR100: a coarse one before it) and 3,072 pixels."""
-    ahead = 2 if source.name == "cifar100" else 1
-    size = ahead + int(np.prod(source.shape))
-    if len(data) != count * size:
-        raise DataError(f"{where}: wanted {count:,} records of {size:,} bytes, got {len(data):,} bytes")
-    rows = np.frombuffer(data, np.uint8).reshape(count, size)
-    labels = rows[:, ahead - 1].astype(np.int64)
-    verify(where, int(labels.min()), int(labels.max()), range(len(source.classes)))
-    return rows[:, ahead:].reshape(count, *source.shape), labels
-
-
-def pickled(where: str, data: bytes, count: int, source: Source) -> tuple[np.ndarray, np.ndarray]:
-    """A pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``."""
-    try:
-        batch = Unpickler(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # a broken pickle can fail in any way
-        raise DataError(f"{where}: wanted a pickled batch of CIFAR, got something else ({error})") from None
-    if not isinstance(batch, dict):
-        raise DataError(f"{where}: wanted a dict of data and labels, got {type(batch).__name__}")
-    batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    images, labels = batch.get("data"), batch.get("fine_labels" if source.name == "cifar100" else "labels")
-    wanted = (count, int(np.prod(source.shape)))
-    if not isinstance(images, Array) or images.cells.shape != wanted:
-        came = "×".join(map(str, images.cells.shape)) if isinstance(images, Array) else type(images).__name__
-        raise DataError(f"{where}: wanted data of {wanted[0]}×{wanted[1]} bytes, got {came}")
-    if not isinstance(labels, list) or len(labels) != count or not all(type(item) is int for item in labels):
-        came = f"{len(labels)} items" if isinstance(labels, list) else type(labels).__name__
-        raise DataError(f"{where}: wanted a list of {count} labels, got {came}")
-    verify(where, min(labels), max(labels), range(len(source.classes)))
-    return images.cells.reshape(count, *source.shape), np.array(labels)
-
-
-class Array:
-    """Stands in for an array while unpickling: takes shape and bytes, calls nothing."""
-
-    cells: np.ndarray = np.empty((0, 0), np.uint8)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, columns, raw = state
-        if not isinstance(kind, Kind) or kind.name not in ("u1", b"u1"):
-            raise pickle.UnpicklingError("it has an array that is not of unsigned bytes")
-        self.cells = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if columns else "C")
-
-
-class Kind:
-    """Stands in for an array's type: remembers its name."""
-
-    def __init__(self, name: object = None, *_: object) -> None:
-        self.name = name
-
-    def __setstate__(self, state: object) -> None:
-        """Byte order and alignment: of no meaning for bytes."""
-
-
-class Unpickler(pickle.Unpickler):
-    """Builds dicts, lists, numbers, strings and arrays of bytes; any other name in a pickle is refused.
-
-    What a pickle calls are the stand-ins above, so even numpy's own constructors are out of its reach.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return lambda *_: Array()
-        if (module, name) == ("numpy", "ndarray"):
-            return None
-        if (module, name) == ("numpy", "dtype"):
-            return Kind
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+FIVE_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+CIFAR10 = CifarSource(
+    name="cifar10",
+    shape=(3, 32, 32),
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    counts={"train": 50_000, "test": 10_000},
+    balance={"train": (5000,) * 10, "test": (1000,) * 10},
+    folders=("cifar10", "cifar-10", "CIFAR10"),
+    releases=(
+        Release("cifar-10-batches-py", "cifar-10-python.tar.gz", FIVE_BATCHES, "test_batch", False),
+        Release(
+            "cifar-10-batches-bin",
+            "cifar-10-binary.tar.gz",
+            tuple(f"{batch}.bin" for batch in FIVE_BATCHES),
+            "test_batch.bin",
+            True,
+        ),
+    ),
+    coarse=False,
+    remotes=(Remote("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a", (TORONTO,)),),
+    md5={
+        "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+    },
+)
+CIFAR100_CLASSES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard
+lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear
+pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark
+shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone
+television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+CIFAR100 = CifarSource(
+    name="cifar100",
+    shape=(3, 32, 32),
+    classes=tuple(CIFAR100_CLASSES.split()),
+    counts={"train": 50_000, "test": 10_000},
+    balance={"train": (500,) * 100, "test": (100,) * 100},
+    folders=("cifar100", "cifar-100", "CIFAR100"),
+    releases=(
+        Release("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", False),
+        Release("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin", True),
+    ),
+    coarse=True,
+    remotes=(Remote("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85", (TORONTO,)),),
+    md5={
+        "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    },
+)

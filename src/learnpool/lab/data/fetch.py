@@ -1,7 +1,7 @@
 """``learnpool data get``: files from their mirrors; what arrives is verified before it gets its name.
 
-A file grows as ``NAME.part``. A connection that ends early is taken up where it ended, by the next call too. Whatever a
-server says of length or range, the published MD5 decides; a whole file of another content is thrown away.
+A file grows as ``NAME.part``. A download that ends early is resumed where it ended, by the next call too. Whatever a
+server says of length or range, the published MD5 decides; a complete file of other content is thrown away.
 """
 
 from __future__ import annotations
@@ -27,49 +27,53 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from .sources import SOURCES, Remote
-from .split import DataError, unknown
+from .catalog import SOURCES
+from .loading import describe_unknown
+from .source import Remote
+from .split import DataError
 
 BLOCK = 1 << 18
-PATIENCE = 4  # attempts in a row that bring nothing
+MAX_IDLE_ATTEMPTS = 4  # in a row that bring nothing
 PAUSE = 1.0  # seconds before a further attempt, doubled each time
 TIMEOUT = 30.0
 
-Advance = Callable[[int], None]  # told how many bytes are there by now
+Advance = Callable[[int], None]  # called with the number of bytes that are there by now
 
 
 class MirrorError(Exception):
     """This mirror has not got the file."""
 
 
-def get(name: str, data_dir: Path, mirror: str | None = None, extra: bool = True, quiet: bool = False) -> list[Path]:
+def fetch_dataset(
+    name: str, data_dir: Path, mirror: str | None = None, extra: bool = True, quiet: bool = False
+) -> list[Path]:
     """The files of a data set, verified and in place: ``DATA_DIR/NAME/FILE``."""
     if name == "digits":
         raise DataError("digits: nothing to fetch, they are part of scikit-learn")
     if name not in SOURCES:
-        raise unknown(name, tuple(SOURCES))
-    wanted = [remote for remote in SOURCES[name].remotes if extra or not remote.file.startswith("extra")]
+        raise DataError(describe_unknown(name, tuple(SOURCES)))
+    remotes = [remote for remote in SOURCES[name].remotes if extra or not remote.file.startswith("extra")]
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     paths: list[Path] = []
     console = Console(stderr=True)
     disable = quiet or not console.is_terminal  # in a file a bar is noise
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=disable) as bar:
-        for remote in wanted:
+        for remote in remotes:
             task = bar.add_task(remote.file, total=remote.size)
-            paths.append(fetch(remote, data_dir / name, partial(_show, bar, task), mirror))
+            paths.append(fetch_file(remote, data_dir / name, partial(_update_bar, bar, task), mirror))
     return paths
 
 
-def _show(bar: Progress, task: TaskID, size: int) -> None:
+def _update_bar(bar: Progress, task: TaskID, size: int) -> None:
     bar.update(task, completed=size)
 
 
-def fetch(remote: Remote, folder: Path, advance: Advance = lambda size: None, mirror: str | None = None) -> Path:
-    """The file, verified and in place; nothing is fetched where it lies already."""
+def fetch_file(remote: Remote, folder: Path, advance: Advance = lambda size: None, mirror: str | None = None) -> Path:
+    """The file, verified and in place; nothing is fetched if it is there already."""
     if mirror and not mirror.startswith(("http://", "https://")):
         raise DataError(f"--mirror: wanted an address that begins with http:// or https://, got {mirror!r}")
     target = folder / remote.file
-    if target.is_file() and md5(target) == remote.md5:
+    if target.is_file() and compute_md5(target) == remote.md5:
         advance(remote.size)
         return target
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,10 +82,10 @@ def fetch(remote: Remote, folder: Path, advance: Advance = lambda size: None, mi
     for start in (mirror,) if mirror else remote.mirrors:
         url = start.rstrip("/") + "/" + remote.file
         try:
-            _from(url, remote, part, advance)
+            _fetch_from(url, remote, part, advance)
         except MirrorError as reason:
             reasons.append(f"{url}: {reason}")
-        except OSError as error:  # what the network does is dealt with: this is the disk, and does not name the file
+        except OSError as error:  # network errors are handled inside: this is the disk, and does not name the file
             raise OSError(error.errno, error.strerror, str(part)) from None
         else:
             os.replace(part, target)
@@ -89,44 +93,44 @@ def fetch(remote: Remote, folder: Path, advance: Advance = lambda size: None, mi
     raise DataError("; ".join(reasons))
 
 
-def _from(url: str, remote: Remote, part: Path, advance: Advance) -> None:
-    """Bring ``part`` to the published content. One begun earlier may be of other content: then begin anew, once."""
+def _fetch_from(url: str, remote: Remote, part: Path, advance: Advance) -> None:
+    """Bring ``part`` to the published content. One from an earlier call may be of other content: start over, once."""
     while True:
-        resumed = _size(part) > 0
-        _grow(url, remote, part, advance)
-        found = md5(part)
-        if found == remote.md5:
+        resumed = _get_size(part) > 0
+        _download(url, remote, part, advance)
+        md5 = compute_md5(part)
+        if md5 == remote.md5:
             return
-        size = _size(part)
+        size = _get_size(part)
         part.unlink()
         if not resumed:
-            raise MirrorError(f"wanted {remote.size:,} bytes of MD5 {remote.md5}, got {size:,} of {found}")
+            raise MirrorError(f"wanted {remote.size:,} bytes of MD5 {remote.md5}, got {size:,} of {md5}")
 
 
-def _grow(url: str, remote: Remote, part: Path, advance: Advance) -> None:
+def _download(url: str, remote: Remote, part: Path, advance: Advance) -> None:
     """Add to ``part`` until it has its size or the server has no more; try again while attempts bring something."""
     idle, most = 0, 0
     while True:
-        there = _size(part)
+        there = _get_size(part)
         if there > most:
             most, idle = there, 0
         if there >= remote.size:
             return
-        problem = _attempt(url, remote.size, part, advance)
+        problem = _try_once(url, remote.size, part, advance)
         if not problem:
             return
-        if _size(part) <= most:
+        if _get_size(part) <= most:
             idle += 1
-        if idle == PATIENCE:
-            kept = f"; {part} is kept to go on from" if _size(part) else ""
-            raise MirrorError(f"wanted {remote.size:,} bytes, got {_size(part):,} ({problem}){kept}")
+        if idle == MAX_IDLE_ATTEMPTS:
+            kept = f"; {part} is kept, to be resumed" if _get_size(part) else ""
+            raise MirrorError(f"wanted {remote.size:,} bytes, got {_get_size(part):,} ({problem}){kept}")
         if idle:
             time.sleep(PAUSE * 2 ** (idle - 1))
 
 
-def _attempt(url: str, size: int, part: Path, advance: Advance) -> str:
-    """One connection. Returns what went wrong, or nothing if the server came to its end."""
-    before = _size(part)
+def _try_once(url: str, size: int, part: Path, advance: Advance) -> str:
+    """One connection. Returns what went wrong, or nothing if the server sent all it has."""
+    before = _get_size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "learnpool"})
     if before:
         request.add_header("Range", f"bytes={before}-")
@@ -135,7 +139,7 @@ def _attempt(url: str, size: int, part: Path, advance: Advance) -> str:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # the server's file is no longer than ours: begin anew
+            part.unlink()  # the server's file is no longer than ours: start over
         elif error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR:
             raise MirrorError(f"HTTP {error.code} {error.reason}") from None
         return f"HTTP {error.code} {error.reason}"
@@ -146,10 +150,10 @@ def _attempt(url: str, size: int, part: Path, advance: Advance) -> str:
             raise MirrorError(f"wanted an answer by HTTP, was sent to {response.url}")
         there = 0
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:  # else the range was ignored: all of it comes
-            there, said = before, response.headers.get("Content-Range", "")
-            if not said.startswith(f"bytes {before}-"):
+            there, answer = before, response.headers.get("Content-Range", "")
+            if not answer.startswith(f"bytes {before}-"):
                 part.unlink(missing_ok=True)
-                return f"asked for the bytes from {before:,} on, got {said or 'an unknown range'}"
+                return f"asked for the bytes from {before:,} on, got {answer or 'an unknown range'}"
         return _receive(response, part, there, size, advance)
 
 
@@ -163,19 +167,19 @@ def _receive(response: http.client.HTTPResponse, part: Path, there: int, size: i
             except (OSError, http.client.HTTPException) as error:
                 return str(error) or type(error).__name__
             if not block:
-                whole = response.length == 0 and "Content-Length" in response.headers
-                return "" if whole else "the connection ended early"
+                complete = response.length == 0 and "Content-Length" in response.headers
+                return "" if complete else "the connection ended early"
             file.write(block)
             there += len(block)
             advance(there)
     return ""
 
 
-def _size(part: Path) -> int:
+def _get_size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def md5(path: Path) -> str:
+def compute_md5(path: Path) -> str:
     """The MD5 of a file's content."""
     with path.open("rb") as file:
         digest = hashlib.md5(usedforsecurity=False)

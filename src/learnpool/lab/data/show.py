@@ -13,13 +13,13 @@ from torch import Tensor
 from ...explanation.pictures import GREY, INK
 from .. import machine
 from ..figure import STYLE, SUFFIXES
-from .folder import stream
-from .split import Dataset, Files, Folder, balanced
+from .decoding import iter_batches
+from .split import Dataset, Files, Folder, sample_balanced
 
 __all__ = ["SUFFIXES", "show"]
 
 COLUMNS = 10
-NAME = 18  # letters of a class's name that have room
+MAX_NAME = 18  # letters of a class's name that have room
 ROWS = 20  # classes that get a row of their own; more of them share rows
 SIZE = 96  # of the images of a folder
 
@@ -44,16 +44,16 @@ def draw(data: Dataset | Folder, seed: int) -> Figure:
     counts = f"{len(data.train):,} images for training, {len(data.test):,} for the test, {len(data.classes)} classes"
     axes.text(0.15, 0.22, Path(data.name).name, fontsize=11, weight="bold", color=INK, **plain)
     axes.text(width - 0.15, 0.22, counts, fontsize=8, color=GREY, ha="right", **plain)
-    seen = [0] * len(data.classes)
+    columns = [0] * len(data.classes)
     for place, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
-        row, column = divmod(place, COLUMNS) if each == 1 else (label, seen[label])
-        seen[label] += 1
+        row, column = divmod(place, COLUMNS) if each == 1 else (label, columns[label])
+        columns[label] += 1
         left, top = margin + column * cell, 0.45 + row * cell
         picture = image.permute(1, 2, 0).squeeze(-1).numpy()
         box = (left, left + side, top + side, top)
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=box)
         name = data.classes[label].replace("_", " ")
-        name = name if len(name) <= NAME else name[: NAME - 1] + "…"
+        name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
         if each == 1:
             axes.text(left + side / 2, top + side + 0.08, name, fontsize=6, color=INK, ha="center", **plain)
         elif column == 0:
@@ -65,12 +65,12 @@ def draw(data: Dataset | Folder, seed: int) -> Figure:
 def sample(data: Dataset | Folder, each: int, seed: int) -> tuple[Tensor, Tensor]:
     """``each`` training images of every class, in order of class: uint8 [N, C, H, W], and labels."""
     labels = data.train.labels
-    chosen = []
+    indices = []
     for label in range(len(data.classes)):
         members = (labels == label).nonzero()[:, 0]
-        order = balanced(torch.zeros_like(members), min(each, len(members)), seed)
-        chosen.append(members[order])
-    split = data.train.take(torch.cat(chosen))
+        order = sample_balanced(torch.zeros_like(members), min(each, len(members)), seed)
+        indices.append(members[order])
+    split = data.train.take(torch.cat(indices))
     if isinstance(split, Files):
-        return next(stream(split, [torch.arange(len(split))], SIZE))
+        return next(iter_batches(split, [torch.arange(len(split))], SIZE))
     return split.images, split.labels

@@ -1,8 +1,7 @@
-"""Images with labels, whole sets of them, and how a part is held out or taken: all of it fixed by a seed."""
+"""Images with labels, data sets of them, and how a seed decides the validation images and smaller training sets."""
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -10,29 +9,16 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-HELD_OUT = 5_000
-SVHN_HELD_OUT = {"train": 400, "extra": 200}  # images of each class
+VALIDATION_SIZE = 5_000  # at most
+SVHN_VALIDATION = {"train": 400, "extra": 200}  # images of each class
 
 
 class DataError(ValueError):
-    """The data is not there, not whole or not what it should be; the message names the file."""
+    """The data is missing, damaged or not what it should be; the message names the file."""
 
 
 class ImageError(DataError):
-    """An image does not decode; of several processes only the one whose turn it was knows."""
-
-
-def unknown(name: str, known: tuple[str, ...], more: str = "") -> DataError:
-    """What to say of a name that nobody has."""
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return DataError(f"unknown data {name!r}{hint}; known: {', '.join(known)}{more}")
-
-
-def verify(where: object, lowest: int, highest: int, wanted: range) -> None:
-    """Refuse labels outside ``wanted``."""
-    if lowest not in wanted or highest not in wanted:
-        raise DataError(f"{where}: wanted labels {wanted[0]} to {wanted[-1]}, got {lowest} to {highest}")
+    """An image does not decode; of several processes only the one that read it knows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +38,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Image files that are read when their turn comes (``stream``); ``labels`` int64 [N]."""
+    """Image files, decoded only when a batch needs them (``iter_batches``); ``labels`` int64 [N]."""
 
     paths: tuple[Path, ...]
     labels: Tensor
@@ -78,7 +64,7 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Folder:
-    """A folder of image files, too large for memory perhaps; its images come from ``stream``."""
+    """A folder of image files, too large for memory perhaps; its images come from ``iter_batches``."""
 
     name: str
     train: Files
@@ -86,7 +72,7 @@ class Folder:
     classes: tuple[str, ...]
 
 
-Some = TypeVar("Some", Split, Files)
+AnySplit = TypeVar("AnySplit", Split, Files)
 
 
 @overload
@@ -100,52 +86,52 @@ def hold_out(data: Dataset | Folder, seed: int, size: int | None = None) -> tupl
     rest of both is the training set.
     """
     if isinstance(data, Folder):
-        return _last(data.train, seed, size)
+        return _hold_out_last(data.train, seed, size)
     if data.name == "svhn" and size is None:
-        return _svhn(data, seed)
-    return _last(data.train, seed, size)
+        return _hold_out_svhn(data, seed)
+    return _hold_out_last(data.train, seed, size)
 
 
-def _last(train: Some, seed: int, size: int | None) -> tuple[Some, Some]:
+def _hold_out_last(train: AnySplit, seed: int, size: int | None) -> tuple[AnySplit, AnySplit]:
     count = len(train)
     if size is None:
-        size = max(1, min(HELD_OUT, count // 10))
+        size = max(1, min(VALIDATION_SIZE, count // 10))
     if not 0 < size < count:
         raise DataError(f"hold_out: wanted 1 to {count - 1} images for validation, got {size}")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     return train.take(order[:-size].sort().values), train.take(order[-size:])
 
 
-def _svhn(data: Dataset, seed: int) -> tuple[Split, Split]:
-    kept, held = [], []
+def _hold_out_svhn(data: Dataset, seed: int) -> tuple[Split, Split]:
+    train, validation = [], []
     for name, split in (("train", data.train), ("extra", data.extra)):
         if split is None:
             continue
-        chosen = balanced(split.labels, SVHN_HELD_OUT[name] * len(data.classes), seed)
+        chosen = sample_balanced(split.labels, SVHN_VALIDATION[name] * len(data.classes), seed)
         counts = torch.bincount(split.labels[chosen], minlength=len(data.classes))
-        if int(counts.min()) < SVHN_HELD_OUT[name]:
+        if int(counts.min()) < SVHN_VALIDATION[name]:
             few = int(counts.argmin())
-            wanted = f"{SVHN_HELD_OUT[name]} images of each class of svhn's {name}"
+            wanted = f"{SVHN_VALIDATION[name]} images of each class of svhn's {name}"
             raise DataError(f"hold_out: wanted {wanted}, got {int(counts[few])} of class {data.classes[few]}")
         rest = torch.ones(len(split), dtype=torch.bool)
         rest[chosen] = False
-        kept.append(split.take(rest.nonzero()[:, 0]))
-        held.append(split.take(chosen))
-    return _joined(kept), _joined(held)
+        train.append(split.take(rest.nonzero()[:, 0]))
+        validation.append(split.take(chosen))
+    return _concatenate(train), _concatenate(validation)
 
 
-def _joined(splits: list[Split]) -> Split:
+def _concatenate(splits: list[Split]) -> Split:
     return Split(torch.cat([s.images for s in splits]), torch.cat([s.labels for s in splits]))
 
 
-def subset(split: Some, size: int, seed: int) -> Some:
+def choose_subset(split: AnySplit, size: int, seed: int) -> AnySplit:
     """``size`` images, as many of each class as there are; a smaller subset of the same seed lies in a larger one."""
     if not 0 < size <= len(split):
         raise DataError(f"--train-size: wanted 1 to {len(split)} images, got {size}")
-    return split.take(balanced(split.labels, size, seed))
+    return split.take(sample_balanced(split.labels, size, seed))
 
 
-def balanced(labels: Tensor, size: int, seed: int) -> Tensor:
+def sample_balanced(labels: Tensor, size: int, seed: int) -> Tensor:
     """Indices of ``size`` images: the first of every class in a shuffled order, then the second of every class …"""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)

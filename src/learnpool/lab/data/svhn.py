@@ -7,51 +7,67 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .sources import Source
-from .split import DataError, Split, verify
+from .source import DIGIT_CLASSES, Remote, Source, check_labels, format_shape
+from .split import DataError, Split
 
+STANFORD = "http://ufldl.stanford.edu/housenumbers/"
 SPLITS = ("train", "test", "extra")
 
 
-def find(source: Source, data_dir: Path) -> dict[str, Path]:
-    """The files that are there, all from one directory; extra's may be missing."""
-    for folder in (*source.folders, "."):
-        paths = {name: data_dir / folder / f"{name}_32x32.mat" for name in SPLITS}
-        found = {name: path for name, path in paths.items() if path.is_file()}
-        for name in ("train", "test") if found else ():
-            if name not in found:
-                raise DataError(f"svhn: {paths[name].name} is missing in {paths[name].parent}")
-        if found:
-            return found
-    return {}
+class SvhnSource(Source):
+    """One MATLAB file for each split; extra's may be missing."""
+
+    def find_files(self, data_dir: Path) -> list[Path]:
+        return list(self._find_by_split(data_dir).values())
+
+    def read(self, data_dir: Path) -> dict[str, Split]:
+        paths = self._find_by_split(data_dir)
+        return {split: read_mat(path, (self.counts[split], *self.shape)) for split, path in paths.items()}
+
+    def _find_by_split(self, data_dir: Path) -> dict[str, Path]:
+        """Split → path, all of them from one directory."""
+        for folder in (*self.folders, "."):
+            candidates = {split: data_dir / folder / f"{split}_32x32.mat" for split in SPLITS}
+            paths = {split: path for split, path in candidates.items() if path.is_file()}
+            for split in ("train", "test") if paths else ():
+                if split not in paths:
+                    raise DataError(f"svhn: {candidates[split].name} is missing in {candidates[split].parent}")
+            if paths:
+                return paths
+        return {}
 
 
-def files(source: Source, data_dir: Path) -> list[Path]:
-    """The files ``read`` reads."""
-    return list(find(source, data_dir).values())
-
-
-def read(source: Source, data_dir: Path) -> dict[str, Split] | None:
-    """Train, test and, where its file is there, extra; None where there is no file of the set."""
-    found = find(source, data_dir)
-    return {name: _split(path, source, source.counts[name]) for name, path in found.items()} or None
-
-
-def _split(path: Path, source: Source, count: int) -> Split:
+def read_mat(path: Path, shape: tuple[int, int, int, int]) -> Split:
+    """The images, which have to be of ``shape`` [N, C, H, W], and labels of a MATLAB file."""
     from scipy.io import loadmat
 
     try:
         content = loadmat(path, variable_names=("X", "y"))
     except Exception as error:  # a broken file can fail in any way
         raise DataError(f"{path}: wanted a whole MATLAB file, got a broken one ({error})") from None
-    for name, wanted in (("X", (*source.shape[1:], source.shape[0], count)), ("y", (count, 1))):
+    count, channels, height, width = shape
+    for name, wanted in (("X", (height, width, channels, count)), ("y", (count, 1))):
         cells = content.get(name)
         if cells is None or cells.shape != wanted or cells.dtype.kind not in "ui":
-            came = "nothing" if cells is None else f"{cells.dtype} {'×'.join(map(str, cells.shape))}"
-            raise DataError(f"{path}: wanted {name} as integers {'×'.join(map(str, wanted))}, got {came}")
+            came = "nothing" if cells is None else f"{cells.dtype} {format_shape(cells.shape)}"
+            raise DataError(f"{path}: wanted {name} as integers {format_shape(wanted)}, got {came}")
     if content["X"].dtype != np.uint8:
         raise DataError(f"{path}: wanted X as uint8, got {content['X'].dtype}")
     labels = content["y"][:, 0].astype(np.int64)
-    verify(path, int(labels.min()), int(labels.max()), range(1, 11))
+    check_labels(path, int(labels.min()), int(labels.max()), range(1, 11))
     images = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))
     return Split(torch.from_numpy(images), torch.from_numpy(labels % 10))
+
+
+SVHN = SvhnSource(
+    name="svhn",
+    shape=(3, 32, 32),
+    classes=DIGIT_CLASSES,
+    counts={"train": 73_257, "test": 26_032, "extra": 531_131},
+    folders=("svhn", "SVHN"),
+    remotes=(
+        Remote("train_32x32.mat", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373", (STANFORD,)),
+        Remote("test_32x32.mat", 64_275_384, "eb5a983be6a315427106f1b164d9cef3", (STANFORD,)),
+        Remote("extra_32x32.mat", 1_329_278_602, "a93ce644f1a588dc4d68dda5feec44a7", (STANFORD,)),
+    ),
+)

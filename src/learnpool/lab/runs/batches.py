@@ -66,7 +66,7 @@ class ImageFiles:
         """``rows`` of every batch of indices, augmented if there is a generator."""
         drawn = generator if self.augment else None
         local = [index[rows] for index in batches]
-        for images, labels in data.stream(self.files, local, self.size, drawn, self.workers):
+        for images, labels in data.iter_batches(self.files, local, self.size, drawn, self.workers):
             yield self.preparation(images), labels
 
 
@@ -110,12 +110,12 @@ class Batches:
 def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
     """Load, hold out, cut to size and prepare; RunError says what does not fit."""
     loaded, skipped = data.load(run.data, data_dir), tuple[str, ...]()
-    digest = data.digest(loaded)
+    digest = data.compute_digest(loaded)
     if run.skip_broken and isinstance(loaded, data.Folder):
-        loaded, skipped = data.without_broken(loaded, workers)
+        loaded, skipped = data.drop_broken(loaded, workers)
     train, validation = data.hold_out(loaded, run.seed, run.validation)
     if run.train_size is not None:
-        train = data.subset(train, run.train_size, run.seed)  # type: ignore[type-var]
+        train = data.choose_subset(train, run.train_size, run.seed)  # type: ignore[type-var]
     if run.batch > len(train):
         raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
     if run.batch % ranks.world:
@@ -146,7 +146,7 @@ def _prepare_files(
     """A folder is prepared by what was fitted on a sample of its training images."""
     generator = torch.Generator().manual_seed(derive_seed(run, "sample"))
     sample = torch.randperm(len(splits[0]), generator=generator)[:FIT_SAMPLE].split(100)
-    pixels = torch.cat([images for images, _ in data.stream(splits[0], sample, run.image_size, None, workers)])
+    pixels = torch.cat([images for images, _ in data.iter_batches(splits[0], sample, run.image_size, None, workers)])
     preparation = data.fit(run.prepare, pixels)
     shared = run.image_size, preparation, workers
     return [ImageFiles(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], preparation

@@ -56,7 +56,7 @@ def train(
         training = Training(run, batches, ranks, path, saved)
         started = {"processes": ranks.world, "threads": torch.get_num_threads(), "device": str(ranks.device)}
         ranks.on_rank0(lambda: directory.record_start(path, started | {"epoch": training.epoch}))
-        ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.fitted))
+        ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.tensors))
         log = stack.enter_context(open_tensorboard(path, training.epoch)) if tensorboard and ranks.first else None
         while training.epoch < run.epochs:
             row = training.run_epoch(watch if ranks.first else None)
@@ -78,7 +78,7 @@ def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:
     if run.data in data.NAMES or not Path(run.data).is_dir():
         digests[run.data] = state["data"]
     elif run.data not in digests:
-        digests[run.data] = data.digest(data.load(run.data))
+        digests[run.data] = data.compute_digest(data.load(run.data))
     directory.verify_unchanged(path, state, run, digests[run.data], networks.hash_source(run))
 
 

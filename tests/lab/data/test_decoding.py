@@ -1,0 +1,144 @@
+"""Files become pixels: scaled, cropped and mirrored, whatever the number of workers; a broken file is named."""
+
+import io
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from data_files import write_folder, write_picture
+from learnpool.lab.data import DataError, Files, decode, iter_batches, load
+from learnpool.lab.data.decoding import ignore_interrupts
+
+
+@pytest.mark.parametrize("size", [(64, 48), (48, 64), (56, 56), (300, 61), (20, 18)])
+@pytest.mark.parametrize("crop", [(0.5, 0.5, 0.0), (0.0, 0.99, 0.7), (0.3, 0.1, 0.2)])
+def test_scaled_cropped_and_mirrored(size, crop, tmp_path):
+    """The same as scaling everything with Pillow and cutting the crop out."""
+    write_picture(tmp_path / "x.png", size)
+    ours = decode(tmp_path / "x.png", 49, crop)
+    image = Image.open(tmp_path / "x.png")
+    width, height = (max(56, round(56 / min(size) * length)) for length in size)
+    scaled = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)).astype(int)
+    top, left = round(crop[0] * (height - 49)), round(crop[1] * (width - 49))
+    piece = scaled[top : top + 49, left : left + 49]
+    expected = piece[:, ::-1] if crop[2] >= 0.5 else piece
+    assert ours.shape == (3, 49, 49)
+    assert np.abs(ours.permute(1, 2, 0).numpy() - expected).max() <= 1  # a box is rounded, not a whole pixel
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_every_kind_of_image_becomes_three_channels(mode, tmp_path):
+    path = tmp_path / ("x.tiff" if mode == "CMYK" else "x.png")
+    write_picture(path, mode=mode)
+    assert decode(path, 16, (0.5, 0.5, 0.0)).shape == (3, 16, 16)
+
+
+def test_a_large_jpeg_is_decoded_at_a_lower_scale(tmp_path, monkeypatch):
+    write_picture(tmp_path / "x.jpg", (800, 600), quality=95)
+    seen = []
+    convert = Image.Image.convert
+    monkeypatch.setattr(Image.Image, "convert", lambda self, *given: seen.append(self.size) or convert(self, *given))
+    small = decode(tmp_path / "x.jpg", 64, (0.5, 0.5, 0.0))
+    assert seen == [(100, 75)]
+    write_picture(tmp_path / "x.png", (800, 600))
+    exact = decode(tmp_path / "x.png", 64, (0.5, 0.5, 0.0))
+    assert (small.float() - exact.float()).abs().mean() < 4
+
+
+@pytest.fixture
+def photos(tmp_path):
+    write_folder(tmp_path, {"train/cat": 8, "train/dog": 7, "test/cat": 1, "test/dog": 1})
+    return load(str(tmp_path)).train
+
+
+def read_batches(files, batches, **options):
+    return list(iter_batches(files, batches, 24, **options))
+
+
+def test_batches_come_in_order(photos):
+    batches = [torch.tensor([3, 14, 0]), torch.tensor([8])]
+    out = read_batches(photos, batches)
+    assert [tuple(images.shape) for images, _ in out] == [(3, 3, 24, 24), (1, 3, 24, 24)]
+    assert [labels.tolist() for _, labels in out] == [[0, 1, 0], [1]]
+    assert out[0][0].dtype == torch.uint8
+    assert torch.equal(out[0][0][1], decode(photos.paths[14], 24, (0.5, 0.5, 0.0)))
+
+
+def test_neither_workers_nor_sharing_change_a_pixel(photos):
+    order = torch.randperm(15, generator=torch.Generator().manual_seed(0)).split(6)
+
+    def run(batches, workers=0):
+        return torch.cat(
+            [x for x, _ in read_batches(photos, batches, generator=torch.Generator().manual_seed(5), workers=workers)]
+        )
+
+    state = torch.get_rng_state()
+    alone = run(order)
+    assert torch.equal(run(order, workers=2), alone)
+    rows = torch.cat([torch.arange(15).split(6)[number][1::2] for number in range(3)])
+    assert torch.equal(run([batch[1::2] for batch in order]), alone[rows])
+    assert torch.equal(torch.get_rng_state(), state)
+    plain = torch.cat([x for x, _ in read_batches(photos, order)])
+    assert not torch.equal(alone, plain)
+
+
+def test_random_crops_differ_from_image_to_image(tmp_path):
+    write_picture(tmp_path / "a/x.png", (60, 40))
+    files = Files((tmp_path / "a/x.png",) * 60, torch.zeros(60, dtype=torch.int64))
+    ((images, _),) = read_batches(files, [torch.arange(60)], generator=torch.Generator().manual_seed(0))
+    assert len({image.numpy().tobytes() for image in images}) > 40
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("content", [b"", b"no image", "truncated", "bomb"])
+def test_an_image_that_does_not_decode_is_named(content, workers, photos, monkeypatch):
+    broken = photos.paths[4]
+    if content == "truncated":
+        content = broken.read_bytes()[:-300]
+    if content == "bomb":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        with pytest.raises(DataError, match="does not decode"):
+            read_batches(photos, [torch.arange(15)], workers=workers)
+        return
+    broken.write_bytes(content)
+    batches = torch.arange(15).split(4)
+    with pytest.raises(DataError, match=f"^{broken}: wanted an image, got a file that does not decode") as error:
+        read_batches(photos, batches, workers=workers)
+    assert "Traceback" not in str(error.value)
+    skipped = []
+    out = read_batches(photos, batches, workers=workers, skipped=skipped)
+    assert [len(labels) for _, labels in out] == [4, 3, 4, 3]
+    assert len(skipped) == 1
+    assert skipped[0].startswith(f"{broken}: ")
+    skipped.clear()
+    assert [
+        len(labels) for _, labels in read_batches(photos, [torch.tensor([4]), torch.tensor([5])], skipped=skipped)
+    ] == [1]
+
+
+def test_a_file_that_is_gone_is_named(photos):
+    photos.paths[2].unlink()
+    with pytest.raises(DataError, match=f"{photos.paths[2]}: wanted an image, got a file that does not decode"):
+        read_batches(photos, [torch.arange(15)])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_workers_leave_ctrl_c_to_their_parent():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ignore_interrupts(0)
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_animation_gives_its_first_frame(tmp_path):
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
+    (tmp_path / "x.gif").write_bytes(buffer.getvalue())
+    assert decode(tmp_path / "x.gif", 8, (0.5, 0.5, 0.0))[:, 4, 4].tolist() == [255, 0, 0]

@@ -186,7 +186,7 @@ def test_images_that_are_skipped_are_named(photos, learnpool):
 def test_two_at_once_in_one_directory(learnpool, tmp_path):
     with directory.lock(tmp_path, "ours"):
         status, _, error = learnpool("compare", "--out", str(tmp_path), *TINY)
-    said = "another comparison is under way here; wait, or give another --out"
+    said = "another command is training here; wait, or give another --out"
     assert (status, error) == (2, f"learnpool: {tmp_path}: {said}\n")
     assert not list(tmp_path.iterdir())
 

@@ -51,6 +51,27 @@ def compare(
     """Train what is missing in ``out``, write ``report.html`` and ``compare.json`` there, and return what they say.
 
     For several data sets that is a report each, ``report-mnist.html`` and so on.
+    """
+    train_missing(runs, out, jobs=jobs, ray=ray, console=console, **options)
+    found = {}
+    for data in (several := list(dict.fromkeys(run.data for run in runs))):
+        ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
+        page = out / f"report{ending}.html"
+        found[page] = report.write([out / run.id for run in runs if run.data == data], page)
+        machine.write(out / f"compare{ending}.json", record(found[page]))
+    return found
+
+
+def train_missing(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> None:
+    """Train the runs that are not done in ``out``, in processes of this machine or on a Ray cluster.
 
     Runs are in processes of one thread unless ``threads`` says otherwise, as many at a time as there are cores. Without
     a console nothing is shown.
@@ -62,20 +83,13 @@ def compare(
     at_once = min(jobs or max(1, machine.cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
     shown = machine.bar("training", console or Console(quiet=True))
-    with directory.lock(out, "another comparison is under way here; wait, or give another --out"), shown as show:
+    with directory.lock(out, "another command is training here; wait, or give another --out"), shown as show:
 
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
 
         workers = RayTasks(out, ray, **options) if ray is not None else LocalProcesses(out, at_once, **options)
         train_all(ordered, out, workers, tell)
-    found = {}
-    for data in (several := list(dict.fromkeys(run.data for run in runs))):
-        ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
-        page = out / f"report{ending}.html"
-        found[page] = report.write([out / run.id for run in runs if run.data == data], page)
-        machine.write(out / f"compare{ending}.json", record(found[page]))
-    return found
 
 
 def record(compared: Comparison) -> dict[str, Any]:

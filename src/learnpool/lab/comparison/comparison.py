@@ -70,7 +70,7 @@ class Comparison:
 
 def read(paths: Sequence[Path]) -> Comparison:
     """The comparison of the runs in these directories, in their order; RunError if they do not belong together."""
-    entries = tuple(_entry(path) for path in paths)
+    entries = tuple(read_entry(path) for path in paths)
     runs = [entry.run for entry in entries]
     common = {str(run.model_copy(update={"pool": "", "seed": 0})) for run in runs}
     if len(common) != 1:
@@ -83,7 +83,8 @@ def read(paths: Sequence[Path]) -> Comparison:
     return Comparison(entries, tuple(summarize(outcomes, entries[0].result.images["test"])))
 
 
-def _entry(path: Path) -> Entry:
+def read_entry(path: Path) -> Entry:
+    """The run in a directory; RunError if it is not done or has lost a file."""
     result = directory.read_result(path) if path.is_dir() else None
     if result is None:
         raise RunError(f"compare: {path} is not the directory of a run that is done")

@@ -12,7 +12,7 @@ import learnpool
 SOURCE = Path(learnpool.__file__).parent
 # Top to bottom: a module or folder imports only those above it, and inside its own folder what it likes.
 LIBRARY = [
-    "tree", "sharing", "ops", "functional", "starts", "parameters", "layers", "names", "observation",
+    "formatting", "tree", "sharing", "ops", "functional", "starts", "parameters", "layers", "names", "observation",
     "conversion", "explanation", "calibration", "loading",
 ]  # fmt: skip
 LATE = {"loading": {"lab"}}  # imported inside a function, when it is called

@@ -37,9 +37,9 @@ class Table:
             self.rows[name].append((report.outcome, why))
 
     def pytest_sessionfinish(self):
-        from learnpool.lab import machine
+        from learnpool.lab import hardware
 
-        date = machine.facts()["date"][:10]
+        date = hardware.describe_machine()["date"][:10]
         self.path.write_text(HEAD.format(torch=torch.__version__, date=date) + "".join(map(self._line, self.rows)))
 
     def _line(self, name):

@@ -79,11 +79,6 @@ def test_png(tmp_path):
     assert struct.unpack(">I", head[16:20])[0] == 2 * figure.WIDTH
 
 
-@pytest.mark.parametrize(("value", "said"), [(-0.304, "−0.30"), (-0.001, "0.00"), (0.355, "0.35"), (1, "1.00")])
-def test_number(value, said):
-    assert figure.number(value) == said
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_leaves_nothing(tmp_path):
     (tmp_path / "region.svg.part").symlink_to("/dev/full")

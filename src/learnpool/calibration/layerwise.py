@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .. import observation
 from ..conversion.swap import Swap, list_swaps
-from ..explanation.facts import counted
+from ..formatting import format_count, format_percent, format_table
 from ..names import Part
 from ..parameters import TreeParameters
 from .least_squares import fit
@@ -44,14 +44,12 @@ class Calibration:
     output_after: float
 
     def __str__(self) -> str:
-        rows = [("pool", "", "before", "after")]
-        rows += [(fit.name, fit.pool, percent(fit.before), percent(fit.after)) for fit in self.pools]
-        rows.append(("the network's output", "", percent(self.output_before), percent(self.output_after)))
-        wide = [max(len(row[column]) for row in rows) for column in range(4)]
-        title = f"{counted(len(self.pools), 'pool')} fitted on {counted(self.images, 'image')}"
+        distances = [(fit.name, fit.pool, fit.before, fit.after) for fit in self.pools]
+        distances.append(("the network's output", "", self.output_before, self.output_after))
+        rows = [(name, pool, format_percent(old, 2), format_percent(new, 2)) for name, pool, old, new in distances]
+        title = f"{format_count(len(self.pools), 'pool')} fitted on {format_count(self.images, 'image')}"
         title += "; distance to the original network: ‖new − old‖ / ‖old‖"
-        lines = [f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d:>{wide[3]}}" for a, b, c, d in rows]
-        return "\n".join([title, "", *lines])
+        return f"{title}\n\n{format_table([('pool', '', 'before', 'after'), *rows], right=(2, 3))}"
 
 
 def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) -> Calibration:
@@ -210,10 +208,6 @@ def first_tensor(output: Any) -> Tensor | None:
     while isinstance(output, (tuple, list, dict)) and output:
         output = next(iter(output.values() if isinstance(output, dict) else output))
     return output if isinstance(output, Tensor) and output.is_floating_point() else None
-
-
-def percent(error: float) -> str:
-    return f"{100 * error:.2f} %"
 
 
 def kind(pool: nn.Module) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..explanation.facts import counted
+from ..formatting import format_count
 from . import fail, mistakes
 
 NAMED = 20  # images that are skipped
@@ -83,7 +83,7 @@ def train(
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
         error, spent = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
-        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {counted(result.epochs, 'epoch')}, {spent}")
+        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {format_count(result.epochs, 'epoch')}, {spent}")
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {out / run.id}")
 
 
@@ -91,7 +91,7 @@ def print_skipped(files: Sequence[str]) -> None:
     """Name on stderr the images that were left out."""
     if files:
         more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""
-        told = f"skipped {counted(len(files), 'image')} that cannot be decoded"
+        told = f"skipped {format_count(len(files), 'image')} that cannot be decoded"
         print(f"learnpool: {told}: {', '.join(files[:NAMED])}{more}", file=sys.stderr)
 
 
@@ -99,7 +99,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
     """Train, with a bar on stderr."""
     from rich.console import Console
 
-    from ..lab import machine
+    from ..lab import progress
     from ..lab.data import DataError, ImageError
     from ..lab.runs import train as lab
     from ..lab.runs.run import RunError
@@ -109,7 +109,7 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
 
     def watch(step: lab.Step) -> None:
         if not tell:
-            tell.append(bar.enter_context(machine.bar("training", Console(stderr=True))))
+            tell.append(bar.enter_context(progress.show_bar("training", Console(stderr=True))))
         error = f"{step.metrics['validation_error']:.1f} % wrong" if step.metrics else "first epoch"
         tell[0](step.step, step.steps, f"{error}, rate {step.rate:.2g}")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..formatting import format_table
 from ..names import Part
 from ..parameters import TreeParameters
 
@@ -59,19 +60,9 @@ class Report:
             now = row.now if row.state == "replaced" else {"left": "left", "unreachable": "not reachable"}[row.state]
             cells = [row.name, row.was, row.window, now, f"{row.parameters:,}" if row.state == "replaced" else ""]
             lines.append([*cells, *([row.exact] if exact else []), row.reason])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        right = columns.index("parameters")
-        text = [
-            "  ".join(
-                cell.rjust(w) if i == right else cell.ljust(w)
-                for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        ]
+        table = format_table(lines, right=(columns.index("parameters"),))
         total = f"{len(self.replaced)} replaced, {len(self.left)} left, {len(self.unreachable)} not reachable"
-        return "\n".join(
-            [*(line.rstrip() for line in text), f"{total}; {self.parameters:,} parameters added", *self.notes]
-        )
+        return "\n".join([table, f"{total}; {self.parameters:,} parameters added", *self.notes])
 
 
 def describe_pool(pool: nn.Module) -> str:

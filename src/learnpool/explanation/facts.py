@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from torch import Tensor
 
+from ..formatting import format_count, format_number, format_percent, format_table
 from ..names import Part
 from ..ops.window import Window, format_size
 from ..tree import Tree
@@ -79,24 +81,15 @@ class PoolFacts:
     regions: Grid | None = None  # where its regions lie in the batch's first image
 
 
-def number(value: float, digits: int = 2) -> str:
-    """``-0.304`` as ``−0.30``: with a real minus sign and never a negative zero."""
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
-
-
 def table(pools: Sequence[PoolFacts], images: int) -> str:
     """All pools: one line for each node with a proportion, then the masks and filters."""
-    rows = [row for pool in pools for row in lines(pool)]
-    widths = [max(len(row[column]) for row in (HEADS, *rows)) for column in range(len(HEADS))]
-    used = [column for column in range(len(HEADS)) if column < 2 or any(row[column] for row in rows)]
-    text = [
-        "  ".join(f"{row[c]:<{widths[c]}}" if c < 3 else f"{row[c]:>{widths[c]}}" for c in used).rstrip()
-        for row in (HEADS, *rows)
-    ]
+    rows = [HEADS, *(row for pool in pools for row in lines(pool))]
+    used = [column for column in range(len(HEADS)) if column < 2 or any(row[column] for row in rows[1:])]
+    text = format_table([[row[c] for c in used] for row in rows], right=[used.index(c) for c in used if c > 2])
     count = sum(pool.parameters for pool in pools if pool.tied_to is None)
-    where = f"; gates s = σ(ω·x) over all regions of {counted(images, 'image')}" if images else ""
-    title = f"{counted(len(pools), 'learned pool')}, {counted(count, 'parameter')}{where}"
-    return "\n".join([title, "", *text, *(line for pool in pools for line in grids(pool))])
+    where = f"; gates s = σ(ω·x) over all regions of {format_count(images, 'image')}" if images else ""
+    title = f"{format_count(len(pools), 'learned pool')}, {format_count(count, 'parameter')}{where}"
+    return "\n".join([title, "", text, *(line for pool in pools for line in grids(pool))])
 
 
 def lines(pool: PoolFacts) -> list[tuple[str, ...]]:
@@ -104,26 +97,23 @@ def lines(pool: PoolFacts) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for mix in pool.mixes:
         several = mix.a.numel() > 1
-        spread = (number(mix.least), number(mix.most)) if several else ("", "")
+        spread = (format_number(mix.least), format_number(mix.most)) if several else ("", "")
         name = mix.name if mix.learned else f"{mix.name} (not learned)"
-        rows.append(("", name, f"{mix.left} | {mix.right}", number(mix.mean), *spread, "", "", ""))
+        rows.append(("", name, f"{mix.left} | {mix.right}", format_number(mix.mean), *spread, "", "", ""))
     for gate in pool.gates:
         seen = [""] * 4
         if gate.mean is not None and gate.near_0 is not None and gate.near_1 is not None and gate.entropy is not None:
-            seen = [number(gate.mean), percent(gate.near_0), percent(gate.near_1), f"{number(gate.entropy)} bit"]
+            seen = [
+                format_number(gate.mean),
+                format_percent(gate.near_0),
+                format_percent(gate.near_1),
+                f"{format_number(gate.entropy)} bit",
+            ]
         rows.append(("", gate.name, f"{gate.left} | {gate.right}", seen[0], "", "", *seen[1:]))
     if not rows and pool.filters:
         rows.append(("", pool.filters[0].name, *[""] * 7))
     first, *others = rows or [("", "nothing to learn", *[""] * 7)]
     return [(pool.name, *first[1:]), *others]
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def percent(part: float) -> str:
-    return f"{100 * part:.0f} %"
 
 
 def heading(pool: PoolFacts) -> str:
@@ -155,7 +145,7 @@ def grids(pool: PoolFacts) -> list[str]:
     for bank in banks[:GRIDS]:
         values, of = averaged(bank.weight, kernel)
         letter = "ω" if bank.name.startswith("gate") else "v"
-        cells = [[number(v) for v in row] for row in values.reshape(-1, kernel[-1]).tolist()]
+        cells = [[format_number(v) for v in row] for row in values.reshape(-1, kernel[-1]).tolist()]
         width = max(len(cell) for row in cells for cell in row)
         body = [f"{letter} of {bank.name}", *([of] if of else [])]
         for place, row in enumerate(cells):
@@ -163,10 +153,6 @@ def grids(pool: PoolFacts) -> list[str]:
                 body.append("")  # the next plane of a 3d window
             body.append(" ".join(f"{cell:>{width}}" for cell in row))
         columns.append(body)
-    widths = [max(map(len, column)) for column in columns]
-    text = [
-        "    ".join(f"{column[line]:<{width}}" for column, width in zip(columns, widths, strict=True)).rstrip()
-        for line in range(max(map(len, columns)))
-    ]
+    text = format_table(list(zip_longest(*columns, fillvalue="")), gap=4).splitlines()
     more = len(banks) - GRIDS
     return [*head, *(f"  {line}" for line in text), *([f"  and {more} more"] if more > 0 else [])]

@@ -17,8 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from torch import Tensor
 
+from ..formatting import format_number
 from ..ops.window import format_size
-from .facts import FilterFacts, GateFacts, MixFacts, PoolFacts, averaged, heading, number
+from .facts import FilterFacts, GateFacts, MixFacts, PoolFacts, averaged, heading
 from .positions import Grid
 
 INK, GREY, PALE = "#1f2328", "#656d76", "#d8dee4"
@@ -115,7 +116,7 @@ def chosen(page: Page, top: float, pool: PoolFacts, gate: GateFacts, reach: floa
         axes = page.panel(EDGE + (place + 1) * (PANEL + GAP), top + TITLE, PANEL, PANEL)
         over(axes, values, image, pool.regions)
         low, high = float(values.min()), float(values.max())
-        caption(axes, title, f"s {number(low)} to {number(high)}")
+        caption(axes, title, f"s {format_number(low)} to {format_number(high)}")
 
 
 def over(axes: Any, values: Tensor, image: Tensor, regions: Grid) -> None:
@@ -173,7 +174,7 @@ def proportions(axes: Any, mix: MixFacts) -> None:
         axes.barh([0, 0], [mix.mean, 1 - mix.mean], left=[0, mix.mean], color=[LEFT, RIGHT], height=1)
         axes.set(xlim=(0, 1), ylim=(-0.5, 0.5), xticks=[], yticks=[])
         caption(axes, f"a of {mix.name}", "" if mix.learned else "not learned")
-        sides(axes, f"{mix.left} {number(mix.mean)}", f"{mix.right} {number(1 - mix.mean)}")
+        sides(axes, f"{mix.left} {format_number(mix.mean)}", f"{mix.right} {format_number(1 - mix.mean)}")
     elif math.prod(grid) > 1 and len(grid) == 2:
         heat_map(axes, mix.a.mean(0).tolist(), SIDES, (0, 1))
         caption(axes, f"a of {mix.name}", f"mean of {channels}" if channels > 1 else format_size(grid))
@@ -182,7 +183,7 @@ def proportions(axes: Any, mix: MixFacts) -> None:
         axes.scatter(range(len(values)), values, s=14, c=values, cmap=SIDES, vmin=0, vmax=1, ec=GREY, lw=0.5)
         axes.axhline(0.5, color=PALE, linewidth=0.8, zorder=0)
         axes.set(ylim=(-0.1, 1.1), xticks=[], yticks=[])
-        caption(axes, f"a of {mix.name}", f"{number(mix.least)} to {number(mix.most)}")
+        caption(axes, f"a of {mix.name}", f"{format_number(mix.least)} to {format_number(mix.most)}")
         axes.text(0.03, 0.97, f"1: {mix.left}", transform=axes.transAxes, fontsize=8, color=LEFT, va="top")
         axes.text(0.97, 0.03, f"0: {mix.right}", transform=axes.transAxes, fontsize=8, color=RIGHT, ha="right")
         axes.set_xlabel(f"{len(values)} values, sorted", fontsize=8, color=GREY)
@@ -224,4 +225,4 @@ def heat_map(
     size = min(9.0, 32 / max(len(grid), len(grid[0])))
     for i, row in enumerate(grid if numbers and size >= 4.5 else []):
         for j, value in enumerate(row):
-            axes.text(j, i, number(value), ha="center", va="center", fontsize=size, color=INK)
+            axes.text(j, i, format_number(value), ha="center", va="center", fontsize=size, color=INK)

@@ -16,9 +16,9 @@ from matplotlib.path import Path as Curve
 from torch import Tensor
 
 from .. import Avg, Max, functional
-from ..explanation.facts import number
 from ..explanation.pictures import GREY, INK, LEFT, PALE, RIGHT, SIGNED
-from . import machine
+from ..formatting import format_number
+from . import files
 
 SUFFIXES = (".png", ".svg")
 V1, V2 = "$v_1$·$x$", "$v_2$·$x$"
@@ -62,13 +62,13 @@ def rows() -> list[Row]:
     dots = [functional.tree_pool2d(x, None, w[None], 3) for w in masks]  # a gate's inner product is a filter's
     gate, root = (torch.sigmoid(dot).item() for dot in dots)
     gate_said, root_said = (
-        f"$s$ = σ(ω·$x$)\n   = σ({number(dot.item())})\n   = {number(s)}"
+        f"$s$ = σ(ω·$x$)\n   = σ({format_number(dot.item())})\n   = {format_number(s)}"
         for dot, s in zip(dots, (gate, root), strict=True)
     )
     mixed = functional.mixed_pool2d(x, MIX, 3).item()
     gated = functional.gated_pool2d(x, masks[0], 3).item()
     tree = functional.tree_pool2d(x, masks[1:], filters, 3).item()
-    mix = f"$a$ = {number(MIX)}\none learned number"
+    mix = f"$a$ = {format_number(MIX)}\none learned number"
     return [
         Row("max", "max $x$", 1, "fixed: all max", largest, mean, largest),
         Row("average", "mean $x$", 0, "fixed: all mean", largest, mean, mean),
@@ -124,16 +124,18 @@ def draw_row(axes: Any, row: Row, y: float) -> None:
     if row.p > 0:  # a side without a part is not read at all
         cells(axes, grids[0], LEFT_AT, top, colours[0], LEFT)
         part(axes, BAR_AT, split, y, LEFT)
-        axes.text(BAR_AT, y - 20, f"{words[0]} = {number(row.left)}", color=LEFT, **label)
+        axes.text(BAR_AT, y - 20, f"{words[0]} = {format_number(row.left)}", color=LEFT, **label)
     if row.p < 1:
         cells(axes, grids[1], RIGHT_AT, top, colours[1], RIGHT)
         part(axes, BAR_AT + split, BAR - split, y, RIGHT)
-        axes.text(BAR_AT + BAR, y + 20, f"{words[1]} = {number(row.right)}", color=RIGHT, ha="right", **label)
+        axes.text(BAR_AT + BAR, y + 20, f"{words[1]} = {format_number(row.right)}", color=RIGHT, ha="right", **label)
 
     arrow(axes, (RIGHT_AT + 3 * CELL + 5, y), (OUTPUT_AT - 5, y))
     box = FancyBboxPatch((OUTPUT_AT, y - 17), 82, 34, boxstyle="round,pad=0,rounding_size=5", fc=tint(row.p), ec=GREY)
     axes.add_patch(box)
-    axes.text(OUTPUT_AT + 41, y + 1, number(row.value), fontsize=14, weight="bold", color=INK, ha="center", va="center")
+    axes.text(
+        OUTPUT_AT + 41, y + 1, format_number(row.value), fontsize=14, weight="bold", color=INK, ha="center", va="center"
+    )
 
 
 def part(axes: Any, x: float, width: float, y: float, colour: str) -> None:
@@ -159,7 +161,11 @@ def cells(
             corner = (x + j * cell, y + i * cell)
             axes.add_patch(Rectangle(corner, cell, cell, facecolor=colour, edgecolor=PALE, linewidth=0.7))
             ink = INK if colours is not winner else "white" if colour == to_rgb(LEFT) else GREY
-            said = number(value, 1).replace("0.", ".").replace(".0", "") if colours is SIGNED else number(value, 1)
+            said = (
+                format_number(value, 1).replace("0.", ".").replace(".0", "")
+                if colours is SIGNED
+                else format_number(value, 1)
+            )
             place = (corner[0] + cell / 2, corner[1] + cell / 2 + 1)
             axes.text(*place, said or "0", fontsize=fontsize, color=ink, ha="center", va="center")
     axes.add_patch(Rectangle((x, y), 3 * cell, 3 * cell, facecolor="none", edgecolor=frame, linewidth=1.2))
@@ -193,4 +199,4 @@ def save(out: Path) -> None:
     """Write the figure; equal bytes for equal versions of matplotlib."""
     metadata = {"Date": None, "Title": "One region through five pools"} if out.suffix == ".svg" else {}
     with mpl.rc_context(STYLE):
-        machine.draw(out, draw(), dpi=200, metadata=metadata)
+        files.save_figure(out, draw(), dpi=200, metadata=metadata)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import learnpool
 
 from ..explanation.measurement import Explanation, learned
-from . import data, machine
+from . import data, files
 from .figure import STYLE
 from .runs.checkpoint import load_preparation
 from .runs.networks import read_run
@@ -54,7 +54,7 @@ def look(
         why = str(error).splitlines()[0]
         raise ValueError(f"look: the network does not take an image of {came} ({why}); --size gives another") from None
     with mpl.rc_context(STYLE):
-        machine.draw(out, said.draw(), dpi=150)
+        files.save_figure(out, said.draw(), dpi=150)
     return said
 
 

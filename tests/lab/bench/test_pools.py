@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from learnpool import make_pool
-from learnpool.lab import machine
+from learnpool.lab import hardware
 from learnpool.lab.bench import contestants, pools
 from learnpool.lab.bench.contestants import (
     BOTH,
@@ -252,7 +252,7 @@ def test_tables_are_printed(monkeypatch, capsys, tmp_path):
         ]
 
     monkeypatch.setattr(pools, "measure", measure)
-    monkeypatch.setattr(machine.os, "getloadavg", lambda: (99.0, 0, 0))
+    monkeypatch.setattr(hardware.os, "getloadavg", lambda: (99.0, 0, 0))
     monkeypatch.setenv("COLUMNS", "110")
     pools.bench(tiny(), tmp_path)
     text = " ".join(capsys.readouterr().out.split())

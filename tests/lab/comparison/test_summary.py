@@ -12,7 +12,6 @@ from learnpool.lab.comparison.summary import (
     answer,
     compared,
     holm,
-    percent,
     power,
     seeds_needed,
     sentence,
@@ -163,11 +162,6 @@ def test_no_difference_at_all():
     assert "No difference was seen, so no number of seeds would show one." in said(max=[1.0, 2.0], half=[1.0, 2.0])
     tiny = said(max=[1.0, 2.0, 50.0], half=[1.0, 2.5, 49.6])
     assert "even 1,000 seeds would not do" in tiny
-
-
-@pytest.mark.parametrize(("part", "text"), [(-0.012, "−1 %"), (0.0, "0 %"), (-0.001, "0 %"), (0.25, "+25 %")])
-def test_percent(part, text):
-    assert percent(part) == text
 
 
 def test_what_cannot_be_compared():

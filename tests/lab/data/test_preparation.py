@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from learnpool.lab import files
 from learnpool.lab.data import KINDS, DataError, Preparation, Split, cache, fit, prepare
 from learnpool.lab.data.preparation import ZCA_BIAS, gcn
 
@@ -238,14 +239,11 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(after, cache_dir, monkeypa
 
 @pytest.mark.skipif(os.name != "posix", reason="/dev/full")
 def test_a_really_full_disk(cache_dir, monkeypatch, caplog):
-    import tempfile
+    def on_a_full_device(path, mode):
+        path.symlink_to("/dev/full")
+        return path.open(mode)
 
-    def on_a_full_device(suffix, dir):
-        return os.open("/dev/full", os.O_WRONLY), str(dir / "x.part")
-
-    cache_dir.mkdir()
-    (cache_dir / "x.part").touch()
-    monkeypatch.setattr(tempfile, "mkstemp", on_a_full_device)
+    monkeypatch.setattr(files, "open", on_a_full_device, raising=False)
     assert prepare("gcn-lcn", split(10))[0].shape == (10, 3, 6, 5)
     assert list(cache_dir.iterdir()) == []
     assert "No space left on device" in caplog.text

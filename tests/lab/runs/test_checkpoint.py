@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from learnpool.lab import machine
+from learnpool.lab import files
 from learnpool.lab.runs import checkpoint
 from learnpool.lab.runs.checkpoint import CheckpointError
 from learnpool.nets import dsn
@@ -65,7 +65,7 @@ def test_a_stop_while_writing_leaves_the_old_one(stopped_at, monkeypatch, tmp_pa
     save(tmp_path, net, optimizer, 1)
     before, _ = checkpoint.load(tmp_path)
     nn.init.zeros_(net.conv1.weight)
-    store = machine.store
+    store = files.write_bytes
 
     def stop(path, content):
         if path.name == stopped_at:
@@ -73,7 +73,7 @@ def test_a_stop_while_writing_leaves_the_old_one(stopped_at, monkeypatch, tmp_pa
             raise KeyboardInterrupt
         store(path, content)
 
-    monkeypatch.setattr(machine, "store", stop)
+    monkeypatch.setattr(files, "write_bytes", stop)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, net, optimizer, 2)
     monkeypatch.undo()

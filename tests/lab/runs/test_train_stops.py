@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from learnpool.lab import machine
+from learnpool.lab import files
 from learnpool.lab.runs import checkpoint, directory
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
@@ -47,7 +47,7 @@ def test_a_stop_between_two_files_changes_nothing(name, monkeypatch, tmp_path):
     train(run, tmp_path / "whole")
     path = tmp_path / "parts" / run.id
     with monkeypatch.context() as patch:
-        store = machine.store
+        store = files.write_bytes
 
         def stop(target, content):
             if target.name == name and (name != "last.json" or b'"epoch": 2' in content):
@@ -65,7 +65,7 @@ def test_a_stop_between_two_files_changes_nothing(name, monkeypatch, tmp_path):
 
             patch.setattr(directory, "append_metrics", torn)
         else:
-            patch.setattr(machine, "store", stop)
+            patch.setattr(files, "write_bytes", stop)
         with pytest.raises(Stop):
             train(run, tmp_path / "parts")
     assert directory.read_result(path) is None

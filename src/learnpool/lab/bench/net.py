@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from ...nets.dsn import TABLES, dsn
-from .. import machine
+from .. import files, hardware, progress
 from .contestants import Call
 from .options import LAYOUTS
 from .pools import time_call
@@ -135,9 +135,9 @@ def summarize_ratio(first: Sequence[float], second: Sequence[float]) -> dict[str
 def bench(benchmark: NetBenchmark, out: Path) -> None:
     """Time and profile, print a table and a sentence, write ``net.json``."""
     console = Console()
-    machine.prepare(out)
-    facts = machine.facts()  # before our own work is a part of the load
-    with machine.threads(benchmark.threads), machine.progress("training", benchmark.pairs, console) as advance:
+    files.make_directory(out)
+    facts = hardware.describe_machine()  # before our own work is a part of the load
+    with hardware.use_threads(benchmark.threads), progress.count_steps("training", benchmark.pairs, console) as advance:
         steps = time_pairs(benchmark, advance)
     ratio = summarize_ratio(*(step.seconds for step in steps))
     table = Table()
@@ -153,8 +153,8 @@ def bench(benchmark: NetBenchmark, out: Path) -> None:
         f"of {benchmark.pairs} pairs, half of them between {ratio['low']:.3f} and {ratio['high']:.3f}.",
         highlight=False,
     )
-    console.print(f"{benchmark}\n{machine.told(facts)}", highlight=False, style="dim")
+    console.print(f"{benchmark}\n{hardware.format_machine(facts)}", highlight=False, style="dim")
     record = facts | {"settings": asdict(benchmark), "ratio": ratio, "outcomes": [asdict(step) for step in steps]}
-    machine.write(out / "net.json", record)
-    machine.warn(console, facts)
+    files.write_json(out / "net.json", record)
+    hardware.warn_if_busy(console, facts)
     console.out(f"Written: {out / 'net.json'}", highlight=False)

@@ -18,7 +18,7 @@ import matplotlib as mpl
 from rich.console import Console
 
 from ...ops.window import format_size
-from .. import machine
+from .. import files, hardware, progress
 from ..figure import STYLE
 from .contestants import MODES, Call, build_contestants
 from .options import PoolBenchmark
@@ -60,10 +60,10 @@ def time_call(call: Call, calls: int = 1) -> float:
 def bench(benchmark: PoolBenchmark, out: Path) -> None:
     """Measure, print a table for each mode, write ``pools.json`` and ``pools.png``."""
     console = Console()
-    machine.prepare(out)
-    facts = machine.facts()  # before our own work is a part of the load
+    files.make_directory(out)
+    facts = hardware.describe_machine()  # before our own work is a part of the load
     steps = len(benchmark.shapes) * benchmark.rounds
-    with machine.threads(benchmark.threads), machine.progress("timing", steps, console) as advance:
+    with hardware.use_threads(benchmark.threads), progress.count_steps("timing", steps, console) as advance:
         timings = measure(benchmark, advance)
     summaries = summarize(timings)
     for mode in MODES:
@@ -77,12 +77,12 @@ def bench(benchmark: PoolBenchmark, out: Path) -> None:
         "summary": [asdict(summary) for summary in summaries],
         "timings": [asdict(timing) | {"median": timing.median, "best": timing.best} for timing in timings],
     }
-    machine.write(out / "pools.json", record)
-    machine.warn(console, facts)
+    files.write_json(out / "pools.json", record)
+    hardware.warn_if_busy(console, facts)
     console.out(f"Written: {out / 'pools.png'}, {out / 'pools.json'}", highlight=False)
 
 
 def describe_conditions(benchmark: PoolBenchmark, facts: dict[str, Any]) -> str:
     """What was measured on what, for a reader of the table or the chart alone."""
     shapes = ", ".join(map(format_size, benchmark.shapes))
-    return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{machine.told(facts)}"
+    return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{hardware.format_machine(facts)}"

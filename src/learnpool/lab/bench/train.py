@@ -19,7 +19,7 @@ from rich.console import Console
 from torch import nn
 from torch.nn import functional as F
 
-from .. import machine
+from .. import files, hardware, progress
 from ..data import Augment
 from ..runs.batches import Batches, InMemoryImages, Pairs
 from ..runs.distributed import Ranks
@@ -129,10 +129,10 @@ def time_pairs(benchmark: TrainBenchmark, advance: Callable[[], None]) -> Paired
 def bench(benchmark: TrainBenchmark, out: Path) -> None:
     """Time the pairs, print two sentences, write ``train.json``."""
     console = Console()
-    machine.prepare(out)
-    facts = machine.facts()  # before our own work is a part of the load
-    bar = machine.progress("training", benchmark.pairs, console)
-    with machine.threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
+    files.make_directory(out)
+    facts = hardware.describe_machine()  # before our own work is a part of the load
+    bar = progress.count_steps("training", benchmark.pairs, console)
+    with hardware.use_threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
         times = time_pairs(benchmark, advance)
     steps = summarize_ratio(times.hand, times.lab)
     share = statistics.median(made / whole for made, whole in zip(times.batches, times.lab, strict=True))
@@ -147,8 +147,8 @@ def bench(benchmark: TrainBenchmark, out: Path) -> None:
         f"Making its batch is {share:.2%} of it ({milliseconds['batches']:.2f} ms). Promised: at most {BATCHES:.0%}.",
         highlight=False,
     )
-    console.print(f"{benchmark}\n{machine.told(facts)}", highlight=False, style="dim")
+    console.print(f"{benchmark}\n{hardware.format_machine(facts)}", highlight=False, style="dim")
     record = facts | {"settings": asdict(benchmark), "ratio": steps, "batches_share": share, "seconds": asdict(times)}
-    machine.write(out / "train.json", record)
-    machine.warn(console, facts)
+    files.write_json(out / "train.json", record)
+    hardware.warn_if_busy(console, facts)
     console.out(f"Written: {out / 'train.json'}", highlight=False)

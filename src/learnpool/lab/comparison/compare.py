@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ...explanation.facts import counted, number
-from .. import machine
+from ...formatting import format_count, format_number, format_percent
+from .. import files, hardware, progress
 from ..launch.cluster import RayTasks
 from ..launch.loop import train_all
 from ..launch.processes import LocalProcesses
@@ -22,7 +22,6 @@ from ..runs.presets import preset
 from ..runs.run import Run, RunError, make_file_name
 from . import report
 from .comparison import Comparison
-from .summary import percent
 
 
 def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **changes: Any) -> list[Run]:
@@ -30,7 +29,7 @@ def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **cha
     if odd := next((field for field in ("data", "pool", "seed") if field in changes), None):
         raise RunError(f"--set: {odd} is part of what is compared; see --data, --pools and --seeds")
     if seeds < 2:
-        raise RunError(f"--seeds: no interval is possible from {counted(seeds, 'seed')}; wanted at least 2")
+        raise RunError(f"--seeds: no interval is possible from {format_count(seeds, 'seed')}; wanted at least 2")
     each = itertools.product(data, pools, range(seeds))
     runs = [preset(name, images, **changes | {"pool": pool, "seed": seed}) for images, pool, seed in each]
     kinds = list(dict.fromkeys(run.pool for run in runs))
@@ -58,7 +57,7 @@ def compare(
         ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
         page = out / f"report{ending}.html"
         found[page] = report.write([out / run.id for run in runs if run.data == data], page)
-        machine.write(out / f"compare{ending}.json", record(found[page]))
+        files.write_json(out / f"compare{ending}.json", record(found[page]))
     return found
 
 
@@ -76,13 +75,13 @@ def train_missing(
     Runs are in processes of one thread unless ``threads`` says otherwise, as many at a time as there are cores. Without
     a console nothing is shown.
     """
-    machine.prepare(out)
+    files.make_directory(out)
     options = {"threads": 1} | {name: value for name, value in options.items() if value is not None}
     # Seeds outside, so that a busy minute of the machine hits all pools.
     ordered = sorted(runs, key=lambda run: run.seed)
-    at_once = min(jobs or max(1, machine.cores() // options["threads"]), len(runs))
+    at_once = min(jobs or max(1, hardware.count_cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
-    shown = machine.bar("training", console or Console(quiet=True))
+    shown = progress.show_bar("training", console or Console(quiet=True))
     with directory.lock(out, "another command is training here; wait, or give another --out"), shown as show:
 
         def tell(done: float) -> None:
@@ -119,12 +118,12 @@ def table(compared: Comparison) -> Table:
     for head in heads:
         drawn.add_column(head, justify="right", no_wrap=True)
     for l in compared.lines:
-        error = f"{number(l.mean)} ± {number(l.spread)}"
+        error = f"{format_number(l.mean)} ± {format_number(l.spread)}"
         if (a := l.against) is None:
             drawn.add_row(l.pool, error)
             continue
         verdict = "unclear" if a.verdict == "not significant" else a.verdict
-        interval = f"{number(a.low)} … {number(a.high)}"
-        cost = f"{l.parameters:,}", percent(l.slower)
-        drawn.add_row(l.pool, error, number(a.gain), interval, f"{a.corrected:.2g}", verdict, *cost)
+        interval = f"{format_number(a.low)} … {format_number(a.high)}"
+        cost = f"{l.parameters:,}", format_percent(l.slower, sign=True)
+        drawn.add_row(l.pool, error, format_number(a.gain), interval, f"{a.corrected:.2g}", verdict, *cost)
     return drawn

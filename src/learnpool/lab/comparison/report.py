@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ... import __version__
-from ...explanation.facts import counted, heading, number
+from ...explanation.facts import heading
 from ...explanation.measurement import explain
+from ...formatting import format_count, format_number, format_percent
 from ...parameters import TreeParameters
-from .. import machine
+from .. import files
 from ..data.catalog import SOURCES
 from ..runs.networks import load
 from ..runs.run import Run
@@ -33,7 +35,7 @@ CLASSES = 12  # that are named
 def write(paths: Sequence[Path], out: Path) -> Comparison:
     """Write the page about the runs in ``paths`` to ``out``, all or nothing, and return what it says."""
     compared = read(paths)
-    machine.store(out, page(compared).encode())
+    files.write_bytes(out, page(compared).encode())
     return compared
 
 
@@ -43,7 +45,8 @@ def page(c: Comparison) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": number, "percent": summary.percent, "counted": counted}
+    environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
+    environment.filters["counted"] = format_count
     step = 100 / c.first.result.images["test"]
     pictures = {
         "errors": charts.errors(c),
@@ -76,7 +79,7 @@ def printed(run: Run, pool: str) -> str | None:
     found = paper(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
     if found is None:
         return None
-    return number(found[0]) + ("" if found[1] is None else f" ± {found[1]:g}")
+    return format_number(found[0]) + ("" if found[1] is None else f" ± {found[1]:g}")
 
 
 def told_classes(entry: Entry) -> str:
@@ -129,8 +132,8 @@ def machines(c: Comparison) -> list[dict[str, Any]]:
     for entry in c.entries:
         for start in entry.starts:
             told = {
-                "processor": f"{start['hardware']['cpu']}, {counted(start['hardware']['cores'], 'core')}",
-                "device": f"{start['device']}, {counted(start['threads'], 'thread')} a process"
+                "processor": f"{start['hardware']['cpu']}, {format_count(start['hardware']['cores'], 'core')}",
+                "device": f"{start['device']}, {format_count(start['threads'], 'thread')} a process"
                 + (f", {start['processes']} processes a run" if start["processes"] > 1 else ""),
                 "pools' kernel": ("compiled" if start["kernel"]["live"] else "reference")
                 + f" ({start['kernel']['detail']})",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from ...explanation.facts import counted, number
+from ...formatting import format_count, format_number, format_percent
 
 LEVEL, POWER = 0.05, 0.8
 MOST = 1000  # seeds: nobody will run more
@@ -77,7 +77,7 @@ def summarize(outcomes: Mapping[str, Mapping[int, Outcome]], test_images: int) -
     baseline, *others = outcomes
     seeds = sorted(outcomes[baseline])
     if len(seeds) < 2:
-        raise ValueError(f"compare: no interval is possible from {counted(len(seeds), 'seed')}; wanted at least 2")
+        raise ValueError(f"compare: no interval is possible from {format_count(len(seeds), 'seed')}; wanted at least 2")
     if odd := next((pool for pool in others if sorted(outcomes[pool]) != seeds), None):
         raise ValueError(f"compare: {odd} wants the seeds of {baseline}, {seeds}, got {sorted(outcomes[odd])}")
     errors = {pool: tuple(of_pool[seed].error for seed in seeds) for pool, of_pool in outcomes.items()}
@@ -150,22 +150,18 @@ def sentence(line: Line, baseline: str, pools: int) -> str:
     """
     a = line.against
     if a is None:
-        return f"{line.pool}: {number(line.mean)} % test error over {counted(len(line.errors), 'seed')}"
+        return f"{line.pool}: {format_number(line.mean)} % test error over {format_count(len(line.errors), 'seed')}"
     more = round(a.gain, 2) < 0  # decides the word and the side the interval is seen from
-    amount = f"{number(abs(a.gain))} points {'more' if more else 'less'} test error than {baseline}"
+    amount = f"{format_number(abs(a.gain))} points {'more' if more else 'less'} test error than {baseline}"
     low, high = (-a.high, -a.low) if more else (a.low, a.high)
-    interval = f"95 % paired interval {number(low)} … {number(high)} over {counted(len(line.errors), 'seed')}"
+    interval = f"95 % paired interval {format_number(low)} … {format_number(high)}"
+    interval += f" over {format_count(len(line.errors), 'seed')}"
     verdict = "not significant" if a.verdict == "not significant" else f"significantly {a.verdict}"
     corrected = f" (p = {a.corrected:.2g}, corrected for {pools} pools)" if pools > 1 else f" (p = {a.corrected:.2g})"
     cost = f"{line.parameters:+,} parameters".replace("-", "−") if line.parameters < 0 else ""
-    cost = cost or counted(line.parameters, "parameter")
-    return f"{line.pool}: {amount}, {interval}: {verdict}{corrected}; {cost}, {percent(line.slower)} time"
-
-
-def percent(part: float) -> str:
-    """``-0.012`` as ``−1 %``, with its sign."""
-    value = round(100 * part)
-    return f"{'+' if value > 0 else ''}{value} %".replace("-", "−")
+    cost = cost or format_count(line.parameters, "parameter")
+    time = f"{format_percent(line.slower, sign=True)} time"
+    return f"{line.pool}: {amount}, {interval}: {verdict}{corrected}; {cost}, {time}"
 
 
 def best(lines: Sequence[Line]) -> Line:
@@ -187,7 +183,7 @@ def wanting(a: Against) -> str:
         return "No difference was seen, so no number of seeds would show one."
     if a.more is None:
         return f"To see a difference this small, even {MOST:,} seeds would not do."
-    seeds = f"{counted(a.more, 'more seed')} would"
+    seeds = f"{format_count(a.more, 'more seed')} would"
     return f"{seeds} show it with {POWER:.0%} chance, if the true difference and its spread are those seen.".replace(
         "80%", "80 %"
     )
@@ -201,4 +197,4 @@ def others(lines: Sequence[Line]) -> str:
             judged[line.against.verdict].append(line.pool)
     words = {"better": "significantly better", "worse": "significantly worse", "not significant": "no clear difference"}
     said = [f"{words[verdict]}: {', '.join(pools)}" for verdict, pools in judged.items() if pools]
-    return f"Against {lines[0].pool} ({number(lines[0].mean)} % test error): {'; '.join(said)}."
+    return f"Against {lines[0].pool} ({format_number(lines[0].mean)} % test error): {'; '.join(said)}."

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .. import files
 
 PART_LIFETIME = 24 * 3600  # seconds after which an unfinished file has no owner any more
 
@@ -49,7 +49,9 @@ def read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
 def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tensor | None:
     """Chunks of float32 one after the other as one .npy, all or nothing; None, and a warning, if the disk refuses."""
     try:
-        with _open_new(path) as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        with files.open_atomic(path, concurrent=True) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for chunk in chunks:
@@ -67,18 +69,8 @@ def _view_bytes(tensor: Tensor) -> Any:
     return tensor.contiguous().numpy().reshape(-1).view(np.uint8).data
 
 
-@contextmanager
-def _open_new(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when all of it is written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for part in path.parent.glob("*.part"):
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what killed processes left unfinished."""
+    for part in directory.glob("*.part"):
         if part.stat().st_mtime < time.time() - PART_LIFETIME:
             part.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ...explanation.pictures import GREY, INK
-from .. import machine
+from .. import files
 from ..figure import STYLE, SUFFIXES
 from .decoding import iter_batches
 from .split import Dataset, Files, Folder, sample_balanced
@@ -27,7 +27,7 @@ SIZE = 96  # of the images of a folder
 def show(data: Dataset | Folder, out: Path, seed: int = 0) -> None:
     """Draw training images: a row for each class, or one image of each where there are more than 20 classes."""
     with mpl.rc_context(STYLE):
-        machine.draw(out, draw(data, seed), dpi=150)
+        files.save_figure(out, draw(data, seed), dpi=150)
 
 
 def draw(data: Dataset | Folder, seed: int) -> Figure:

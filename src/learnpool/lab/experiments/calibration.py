@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ... import calibrate, convert, parse
 from ...nets import dsn
-from .. import machine
+from .. import files, hardware, progress
 from ..data import Dataset, load
 
 BATCH, RATE, CHUNK = 100, 2e-3, 64
@@ -72,15 +72,15 @@ class Line:
 def run(plan: Plan, data_dir: Path | None, out: Path) -> None:
     """Train, convert, calibrate; write ``calibration-<data>.json`` and ``.md``."""
     console = Console()
-    machine.prepare(out)
+    files.make_directory(out)
     train_images, labels, test_images, test_labels = prepared(plan, data_dir)
     steps = plan.epochs * -(-len(labels) // BATCH)
-    facts = machine.facts()
-    with machine.progress("training", steps, console) as advance:
+    facts = hardware.describe_machine()
+    with progress.count_steps("training", steps, console) as advance:
         net = trained(plan, train_images, labels, advance)
     error = test_error(net, test_images, test_labels)
     lines = []
-    with machine.progress("calibrating", len(plan.pools), console) as advance:
+    with progress.count_steps("calibrating", len(plan.pools), console) as advance:
         for pool in plan.pools:
             lines.append(measured(plan, net, pool, error, train_images[: plan.images], test_images, test_labels))
             advance()
@@ -91,9 +91,9 @@ def run(plan: Plan, data_dir: Path | None, out: Path) -> None:
         "lines": [asdict(line) for line in lines],
     }
     stem = out / f"calibration-{plan.data}"
-    machine.write(stem.with_suffix(".json"), record)
+    files.write_json(stem.with_suffix(".json"), record)
     text = page(plan, record, lines)
-    machine.store(stem.with_suffix(".md"), text.encode())
+    files.write_bytes(stem.with_suffix(".md"), text.encode())
     console.out(text, highlight=False)
     console.out(f"Written: {stem}.json, {stem}.md", highlight=False)
 
@@ -180,4 +180,4 @@ def page(plan: Plan, record: dict[str, Any], lines: list[Line]) -> str:
     ]
     text = PAGE.format(plan=plan, **counts)
     table = [heads.split("|"), ["---"] * 9, *rows]
-    return text + "".join(f"| {' | '.join(row)} |\n" for row in table) + f"\n{machine.told(record)}\n"
+    return text + "".join(f"| {' | '.join(row)} |\n" for row in table) + f"\n{hardware.format_machine(record)}\n"

@@ -18,7 +18,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
-from .. import machine
+from .. import files
 from .run import RunError
 
 LAST = "last.json"
@@ -33,9 +33,9 @@ def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict
     """Make this the last checkpoint of a directory."""
     name = f"last-{epoch}.safetensors"
     content = pack_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-    machine.store(directory / name, content)
+    files.write_bytes(directory / name, content)
     record = {"epoch": epoch, "tensors": name, "sha256": hashlib.sha256(content).hexdigest(), **state}
-    machine.write(directory / LAST, record)
+    files.write_json(directory / LAST, record)
     for old in directory.glob("last-*.safetensors*"):
         if old.name != name:
             old.unlink()
@@ -79,7 +79,7 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> None:
     """Keep what a preparation of images has to remember, once for all checkpoints of a directory."""
     if fitted and not (directory / FITTED).exists():
-        machine.store(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
+        files.write_bytes(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
 
 
 def load_preparation(directory: Path) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import machine
+from .. import files, hardware
 from . import checkpoint
 from .run import Run, RunError, parse_run
 
@@ -74,7 +74,7 @@ def open_run(run: Run, out: Path) -> Iterator[Path]:
     """The directory of a run, made if need be, ours alone until the end; RunError if it is another run's."""
     directory = out / run.id
     new = not directory.exists()
-    machine.prepare(directory)
+    files.make_directory(directory)
     with lock(directory, "another process is training this run"):
         try:
             _claim(run, directory)
@@ -114,13 +114,13 @@ def _claim(run: Run, directory: Path) -> None:
         return
     if other := next((entry.name for entry in directory.iterdir()), None):
         raise RunError(f"{directory}: wanted an empty directory or this run's, got one with {other}")
-    machine.write(path, run.model_dump(mode="json"))
+    files.write_json(path, run.model_dump(mode="json"))
 
 
 def record_start(directory: Path, more: dict[str, Any]) -> None:
     """Add this start to ``env.json``: a run that was resumed has several, perhaps on several machines."""
     starts = read_starts(directory) if (directory / "env.json").exists() else []
-    machine.write(directory / "env.json", {"starts": [*starts, machine.facts() | more]})
+    files.write_json(directory / "env.json", {"starts": [*starts, hardware.describe_machine() | more]})
 
 
 def read_starts(directory: Path) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ def resume(directory: Path) -> Any:
         raise RunError(f"{directory / 'metrics.jsonl'}: wanted {found[1]['epoch']} epochs, got {len(kept)}")
     path = directory / "metrics.jsonl"
     if path.exists():
-        machine.store(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        files.write_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
     return found
 
 
@@ -166,4 +166,4 @@ def append_metrics(directory: Path, row: dict[str, Any]) -> None:
 
 def write_result(directory: Path, result: Result) -> None:
     """Done: this file is the last to be written."""
-    machine.write(directory / "result.json", asdict(result))
+    files.write_json(directory / "result.json", asdict(result))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .. import data, machine
+from .. import data, hardware
 from . import checkpoint, directory, networks
 from .batches import load_batches
 from .directory import Result
@@ -40,7 +40,7 @@ def train(
     rounding.
     """
     with ExitStack() as stack:
-        stack.enter_context(machine.threads(threads or torch.get_num_threads()))
+        stack.enter_context(hardware.use_threads(threads or torch.get_num_threads()))
         ranks = stack.enter_context(join_ranks(device))
         on_gpu = ranks.device.type == "cuda"
         stack.enter_context(torch.random.fork_rng([ranks.device] if on_gpu else []))

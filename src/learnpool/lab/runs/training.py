@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...explanation.measurement import statistics
 from ...nets.dsn import DSN, Votes, head_factor
 from ...parameters import TreeParameters
-from .. import machine
+from .. import hardware
 from . import checkpoint, directory, networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
@@ -236,7 +236,7 @@ class Training:
             seconds=round(sum(row["seconds"] for row in self.rows), 3),
             cpu_seconds=round(sum(row["cpu_seconds"] for row in self.rows), 3),
             epoch_seconds=median(row["seconds"] for row in self.rows),
-            memory=machine.memory(),
+            memory=hardware.read_peak_memory(),
             pools=last["pools"],
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             skipped=list(batches.skipped),

@@ -1,0 +1,44 @@
+"""Numbers, counts and tables as plain text, in one way everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from unicodedata import category
+
+UNSAFE = ("Cc", "Cs", "Zl", "Zp")  # control characters, bytes that are no UTF-8, separators of lines and paragraphs
+BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # reorder the text around them
+
+
+def format_number(value: float, digits: int = 2) -> str:
+    """``-0.304`` as ``−0.30``: with a real minus sign and never a negative zero."""
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def format_percent(part: float, digits: int = 0, *, sign: bool = False) -> str:
+    """``0.123`` as ``12 %``; with ``sign``, ``+12 %``."""
+    text = format_number(100 * part, digits)
+    return f"{'+' * (sign and round(100 * part, digits) > 0)}{text} %"
+
+
+def format_count(number: int, noun: str) -> str:
+    """``1 image``, ``2,000 images``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), gap: int = 2) -> str:
+    """Rows as lines of aligned columns, ``right`` the columns of numbers; no line ends in spaces."""
+    safe = [[escape_control_characters(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
+    lines = (
+        (" " * gap).join(
+            f"{cell:{'>' if place in right else '<'}{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in safe
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def escape_control_characters(text: str) -> str:
+    r"""``\x1b[2J`` for what would clear a terminal: names from files and directories are shown, never obeyed."""
+    return "".join(c.encode("unicode_escape").decode() if category(c) in UNSAFE or c in BIDI else c for c in text)

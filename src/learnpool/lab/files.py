@@ -1,0 +1,60 @@
+"""Files written all or nothing: a file is complete and on the disk before it gets its name."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory that can be written to, so that a full or read-only disk is an error before the work."""
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    path.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=path).close()
+
+
+@contextmanager
+def open_atomic(path: Path, *, concurrent: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to as ``path.part``; it is renamed to ``path`` at the end, or removed if anything fails.
+
+    ``concurrent``: several processes may be writing the same file, so that each needs a temporary name of its own.
+    """
+    part = path.with_name(path.name + (f".{os.getpid()}.part" if concurrent else ".part"))
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename in (None, str(part)):  # a full disk does not name the file
+            error.filename = str(path)
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file."""
+    with open_atomic(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a file of indented JSON."""
+    write_bytes(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def save_figure(path: Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, in the format the path's suffix names."""
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix[1:], **options)
+    write_bytes(path, file.getvalue())

@@ -1,0 +1,86 @@
+"""The machine a result was made on, and how much of it a process may use."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from .. import __version__
+from ..ops import cpu
+
+
+def describe_machine() -> dict[str, Any]:
+    """Date, versions, hardware and kernel; ``load`` is the mean number of busy processes in the last minute."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {
+            "learnpool": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "hardware": {
+            "cpu": read_processor_name(),
+            "cores": count_cores(),
+            "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        },
+        "kernel": {"live": cpu.CPU.live, "detail": cpu.CPU.detail},
+    }
+
+
+def format_machine(machine: dict[str, Any]) -> str:
+    """What ``describe_machine`` gave, in one line."""
+    hardware, kernel = machine["hardware"], machine["kernel"]
+    return (
+        f"{hardware['cpu']}, {hardware['cores']} cores, load {hardware['load']} at the start; "
+        f"{'compiled kernel' if kernel['live'] else 'reference'} ({kernel['detail']}); "
+        f"torch {machine['versions']['torch']}; {machine['date'][:10]}"
+    )
+
+
+def warn_if_busy(console: Console, machine: dict[str, Any]) -> None:
+    """Say so if others kept the machine busy: threads that wait for a core make any timing meaningless."""
+    load, available = machine["hardware"]["load"], machine["hardware"]["cores"]
+    if load is not None and load > available / 2:
+        console.print(f"The machine was busy before the start (load {load} on {available} cores): measure again.")
+
+
+def read_processor_name() -> str:
+    """The processor's own name, or the architecture where the system does not give it."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_peak_memory() -> int:
+    """The most bytes this process ever had in memory; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else peak * 1024
+
+
+@contextmanager
+def use_threads(number: int) -> Iterator[None]:
+    """Let torch use ``number`` threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

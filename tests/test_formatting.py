@@ -1,0 +1,74 @@
+"""Numbers, counts and tables as text."""
+
+import pytest
+
+from learnpool.formatting import (
+    escape_control_characters,
+    format_count,
+    format_number,
+    format_percent,
+    format_table,
+)
+
+
+@pytest.mark.parametrize(("value", "text"), [(-0.304, "−0.30"), (-0.001, "0.00"), (0.355, "0.35"), (1, "1.00")])
+def test_a_number(value, text):
+    assert format_number(value) == text
+
+
+def test_digits_of_a_number():
+    assert [format_number(-12.345, digits) for digits in (0, 1, 3)] == ["−12", "−12.3", "−12.345"]
+
+
+@pytest.mark.parametrize(
+    ("part", "plain", "signed"),
+    [(-0.012, "−1 %", "−1 %"), (0.0, "0 %", "0 %"), (-0.001, "0 %", "0 %"), (0.25, "25 %", "+25 %")],
+)
+def test_a_percentage(part, plain, signed):
+    assert (format_percent(part), format_percent(part, sign=True)) == (plain, signed)
+
+
+def test_digits_of_a_percentage():
+    assert (format_percent(0.12345, 2), format_percent(float("inf"), 2)) == ("12.35 %", "inf %")
+
+
+def test_a_count():
+    assert [format_count(n, "image") for n in (0, 1, 2000)] == ["0 images", "1 image", "2,000 images"]
+
+
+def test_a_table_aligns_its_columns():
+    rows = [("pool", "was", "parameters"), ("a.long.name", "max", "1,024"), ("b", "average", "9"), ("c", "", "")]
+    assert format_table(rows, right=(2,)).splitlines() == [
+        "pool         was      parameters",
+        "a.long.name  max           1,024",
+        "b            average           9",
+        "c",
+    ]
+
+
+def test_the_gap_of_a_table():
+    assert format_table([("a", "b"), ("cc", "d")], gap=4) == "a     b\ncc    d"
+
+
+def test_rows_of_another_length_are_no_table():
+    with pytest.raises(ValueError, match="zip"):
+        format_table([("a", "b"), ("c",)])
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("plain name, 3×3 – ω ü 日本", "plain name, 3×3 – ω ü 日本"),
+        ("\x1b[2Jgone", r"\x1b[2Jgone"),
+        ("\x9b2Jgone", r"\x9b2Jgone"),  # the same in one character
+        ("two\nlines\r\t\x00\x7f", r"two\nlines\r\t\x00\x7f"),
+        ("left\u202eright\u2066", r"left\u202eright\u2066"),
+        ("line\u2028line", r"line\u2028line"),
+        (b"caf\xe9".decode("utf-8", "surrogateescape"), r"caf\udce9"),
+        ("back\\slash", "back\\slash"),
+    ],
+)
+def test_control_characters_are_shown_not_obeyed(name, shown):
+    assert escape_control_characters(name) == shown
+    escape_control_characters(name).encode()
+    assert format_table([("a", name)]) == f"a  {shown}"

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-sanitize test-zoo check clean
+.PHONY: demo test test-baseline test-sanitize test-zoo check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
@@ -16,6 +16,10 @@ test: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+# The tests that train, as on a processor without AVX: what they assert has to hold on any.
+test-baseline: $(VENV)/.installed
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 LEARNPOOL_ISA=baseline $(BIN)/python -m pytest -n 2 -m "trains and not slow"
 
 # The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
 SANITIZED := build/sanitized/learnpool/ops/cpu/library.abi3.so

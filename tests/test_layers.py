@@ -450,6 +450,7 @@ def test_device_and_dtype():
     assert half(torch.randn(1, 2, 9, 9).half()).dtype == torch.float16
 
 
+@pytest.mark.trains
 def test_training_lowers_the_loss_of_every_pool():
     for name in ("mixed", "gated", "filter", "tree2", "tree3", "Gate(Filter, Mix(Max, Avg))"):
         torch.manual_seed(0)

@@ -19,6 +19,8 @@ from learnpool.conversion.swap import list_swaps
 from learnpool.lab.data import Dataset, Split
 from learnpool.lab.experiments import calibration
 
+pytestmark = pytest.mark.trains
+
 
 class Net(nn.Module):
     """Two max pools, batch normalisation, dropout, and a ReLU in place right behind a pool."""

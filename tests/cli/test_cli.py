@@ -366,6 +366,6 @@ def test_ctrl_c_of_a_comparison_is_one_line(tmp_path):
             assert process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the whole group
-        text, error = process.communicate(timeout=60)
+        text, error = process.communicate(timeout=300)
     assert (process.returncode, text, error) == (130, "", "learnpool: interrupted\n")
     assert not (tmp_path / "report.html").exists()

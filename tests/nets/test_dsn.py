@@ -10,6 +10,8 @@ from learnpool.nets import Table, Votes
 from learnpool.nets import dsn as supervised
 from learnpool.nets.dsn import head_factor
 
+pytestmark = pytest.mark.trains
+
 # By Table A1, with biases and without the deep-supervision heads.
 PARAMETERS = {"mnist": 1_856_842, "cifar10": 1_859_146, "cifar100": 1_611_268, "svhn": 3_758_186}
 EXTRA = [

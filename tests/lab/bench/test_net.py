@@ -47,7 +47,7 @@ def test_profiler_counts_every_pool_once(pool):
 
     step()
     seconds, share = net.profile_pools(step)
-    assert 0.1 < share <= 1  # counted twice it would be above 1
+    assert 0 < share <= 1  # counted twice it would be above 1
     assert seconds > 0
     assert net.profile_pools(lambda: torch.relu(x).sum().backward()) == (0, 0)
 

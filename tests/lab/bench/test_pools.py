@@ -168,8 +168,9 @@ def test_the_first_call_of_a_turn_is_not_timed(monkeypatch):
 
 def test_short_calls_are_repeated(monkeypatch):
     calls = []
-    assert pools.time_call(lambda: calls.append(1), 5) < 1
+    assert pools.time_call(lambda: calls.append(1), 5) > 0
     assert len(calls) == 5
+    monkeypatch.setattr(pools, "time_call", lambda call, calls=1: 1e-6 * calls)
     assert all(t.calls > 1 for t in pools.measure(tiny(rounds=1), lambda: None) if t.name == "copy")
 
 

@@ -19,6 +19,8 @@ from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.nets import small
 
+pytestmark = pytest.mark.trains
+
 TINY = ["--set", "width=0.05", "--set", "batch=40", "--epochs", "1", "--train-size", "120", "--jobs", "1"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from learnpool.lab import machine
 from learnpool.lab.data import DataError
 from learnpool.lab.launch import processes as lab
 from learnpool.lab.launch.cluster import RayTasks
@@ -18,6 +19,8 @@ from learnpool.lab.launch.loop import train_all
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
 from runs import SMALL, rows, same
+
+pytestmark = pytest.mark.trains
 
 TINY = SMALL | {"epochs": 2, "train_size": 120}
 
@@ -45,7 +48,7 @@ def net(classes):
 def slow(classes):
     import time
     Path("begun").touch()
-    time.sleep(60)
+    time.sleep(600)
 
 def waits(classes):
     import time
@@ -170,7 +173,7 @@ def test_a_process_of_its_own_has_memory_of_its_own(tmp_path):
     hog = bytearray(400_000_000)
     hog[::4096] = b"1" * len(hog[::4096])
     for result in launch(runs, tmp_path, 1, lambda done: None, threads=1):
-        assert 0 < result.memory < len(hog) + 300_000_000
+        assert 0 < result.memory < machine.memory()  # ours, with the same packages and the hog
 
 
 INTERRUPTED = """
@@ -201,16 +204,13 @@ def test_ctrl_c_keeps_all_whole_epochs_and_leaves_no_process(tmp_path):
         while float(process.stdout.readline()) < 3:
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the whole group
-        _, error = process.communicate(timeout=60)  # and the pipe is closed by all of it
+        _, error = process.communicate(timeout=300)  # and the pipe is closed by all of it
     assert (process.returncode, error) == (130, "")
     kept = [len(rows(path)) for path in (tmp_path / "runs").iterdir()]
     assert sum(kept) >= 2
     assert not list((tmp_path / "runs").glob("*/*.part"))
-    for _ in range(50):
-        if not group(process.pid):
-            break
+    while group(process.pid):  # the timeout of all tests ends it
         time.sleep(0.1)
-    assert not group(process.pid)
 
 
 WRITING = """
@@ -224,7 +224,7 @@ def net(classes):
         calls.append(file)
         if len(calls) == 3:  # after env.json and metrics.jsonl: the tensors
             Path("writing").touch()
-            time.sleep(60)
+            time.sleep(600)
     os.fsync = slow
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
 """

@@ -1,39 +1,65 @@
-"""Every guide page runs, top to bottom: ``python`` blocks are run, blocks without a language are what they print."""
+"""The code of README and guide runs, from top to bottom, and prints what the pages say it prints.
 
+Each ``python`` block is run; a ``text`` block is what the block before it prints. On the line before a block,
+``<!-- not run: reason -->`` leaves it out, and ``<!-- numbers vary: reason -->`` compares all but the numbers.
+"""
+
+import ast
 import re
-from pathlib import Path
 
 import pytest
+from pages import PAGES, ROOT, name_page, read_blocks
 
-import learnpool
-
-GUIDE = sorted((Path(learnpool.__file__).parents[2] / "docs" / "guide").glob("*.md"))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN = [page for page in PAGES if page.parent.name == "guide" or page == ROOT / "README.md"]
+NUMBER = re.compile(r"[−-]?\d[\d.,]*(?:e[−+-]?\d+)?")
 
 
-@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", RUN, ids=name_page)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # a page may write files
-    text = page.read_text()
-    blocks = [match for match in FENCE.finditer(text) if match[1] == "python"]
-    assert blocks, f"{page.name} has no code"
-    file = tmp_path / f"{page.stem}.py"  # where the code comes from, for what reads its own source
-    # Lines keep their numbers, so that a traceback points into the page.
-    code = "".join(line if inside else "\n" for line, inside in _lines(text, blocks))
-    file.write_text(code)
-    exec(compile(code, file, "exec"), {"__name__": f"guide_{page.stem}", "__file__": str(file)})
-    printed = capsys.readouterr().out
-    for match in FENCE.finditer(text):
-        assert match[1] or match[2] in printed
+    blocks = read_blocks(page)
+    code = [block for block in blocks if block.language == "python" and not block.mark.startswith("not run: ")]
+    file = tmp_path / f"{page.stem}.py"  # for code that reads its own source; lines have their numbers in the page
+    file.write_text("".join(place_lines(code)), encoding="utf-8")
+    names = {"__name__": f"guide_{page.stem.replace('-', '_')}", "__file__": str(file)}
+    for block in code:
+        exec(compile("\n" * (block.line - 1) + block.text, file, "exec"), names)
+        printed = capsys.readouterr().out
+        after = blocks[blocks.index(block) + 1 :]
+        shown = after[0] if after and after[0].language == "text" else None
+        assert bool(printed) == bool(shown), f"line {block.line}: prints {printed!r}, and the page shows {shown}"
+        if shown is not None and shown.mark.startswith("numbers vary: "):
+            assert drop_numbers(printed) == drop_numbers(shown.text), f"line {shown.line}"
+        elif shown is not None:
+            assert printed == shown.text, f"line {shown.line}"
 
 
-def _lines(text, blocks):
-    spans = [match.span(2) for match in blocks]
-    at = 0
-    for line in text.splitlines(keepends=True):
-        yield line, any(begin <= at < end for begin, end in spans)
-        at += len(line)
+def place_lines(blocks):
+    """The lines of the blocks, at the line numbers they have in their page."""
+    at = 1
+    for block in blocks:
+        yield "\n" * (block.line - at)
+        yield block.text
+        at = block.line + block.text.count("\n")
 
 
-def test_there_is_a_page():
-    assert "convert" in [page.stem for page in GUIDE]
+def drop_numbers(text):
+    """The words of a text, with # for each number."""
+    return NUMBER.sub("#", text).split()
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_page)
+def test_every_block_says_what_it_is(page):
+    blocks = read_blocks(page)
+    for previous, block in zip([None, *blocks], blocks, strict=False):
+        assert block.language in ("python", "text", "sh"), f"line {block.line}"
+        assert not block.mark or re.match(r"(not run|numbers vary): \w", block.mark), f"line {block.line}"
+        if block.language == "text":
+            assert previous is not None, f"line {block.line}: output of nothing"
+            assert previous.language == "python", f"line {block.line}: output of nothing"
+        if block.language == "python":
+            ast.parse(block.text)  # also what is not run
+
+
+def test_there_are_pages():
+    assert {"README", "convert", "compare", "explain", "train"} <= {page.stem for page in RUN}

@@ -1,0 +1,102 @@
+"""Tables of the pools' speed on a CPU, from the files of ``learnpool bench`` in docs/results."""
+
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+BOTH, FORWARD = "forward + backward", "forward"
+POOLS = ("mixed", "gated", "tree2", "tree3")
+GENERAL = "Gate(Gate(Filter, Filter), Mix(Max, Avg))"
+
+
+class Bench:
+    """One file of ``learnpool bench pools``: medians over rounds, in seconds."""
+
+    def __init__(self, name: str) -> None:
+        self.record = json.loads((RESULTS / f"cpu-{name}.json").read_text(encoding="utf-8"))
+        self.shapes = [tuple(shape) for shape in self.record["settings"]["shapes"]]
+        self.medians = {(t["name"], t["mode"], tuple(t["shape"])): t["median"] for t in self.record["timings"]}
+
+    def ratio(self, name: str, to: str = "max", mode: str = BOTH, shapes=None) -> float:
+        """Geometric mean over shapes of a contestant's time over another's."""
+        pairs = [(self.medians[name, mode, s], self.medians[to, mode, s]) for s in shapes or self.shapes]
+        return statistics.geometric_mean(a / b for a, b in pairs)
+
+
+def format_machine(record: dict) -> str:
+    """Processor, kernel, versions and date of a result file."""
+    hardware = f"{record['hardware']['cpu']}, {record['hardware']['cores']} cores, {record['kernel']['detail']}"
+    return f"{hardware}, torch {record['versions']['torch']}, {record['date'][:10]}"
+
+
+def speed() -> Iterator[str]:
+    """The README's table: forward + backward over nn.MaxPool2d, for both memory layouts."""
+    layouts = {"contiguous": Bench("nchw"), "channels_last": Bench("channels_last")}
+    columns = [*POOLS, "gated by hand"]
+    yield "| memory layout | " + " | ".join(columns) + " |"
+    yield "|---|" + "---|" * len(columns)
+    for layout, bench in layouts.items():
+        yield f"| {layout} | " + " | ".join(f"{bench.ratio(name):.2f}" for name in columns) + " |"
+    yield ""
+    yield f"{format_machine(layouts['contiguous'].record)}."
+
+
+def cpu() -> Iterator[str]:
+    """All figures of docs/results/cpu.md."""
+    nchw, last, ceil = Bench("nchw"), Bench("channels_last"), Bench("ceil")
+    yield f"{format_machine(nchw.record)}."
+    yield ""
+    yield "| | " + " | ".join(POOLS) + " |"
+    yield "|---|" + "---|" * len(POOLS)
+    for label, bench, mode in (
+        ("forward + backward, contiguous", nchw, BOTH),
+        ("the same, padding 0 and ceil mode", ceil, BOTH),
+        ("forward + backward, channels_last", last, BOTH),
+        ("forward only, contiguous", nchw, FORWARD),
+        ("forward only, channels_last", last, FORWARD),
+    ):
+        yield f"| {label} | " + " | ".join(f"{bench.ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
+    yield ""
+    yield "| gated, forward + backward, contiguous | |"
+    yield "|---|---|"
+    for label, ratio in gated_rows(nchw):
+        yield f"| {label} | {ratio} × |"
+
+
+def gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
+    """Label and ratio of each row about the gated pool."""
+    for shape in (nchw.shapes[0], nchw.shapes[2]):
+        size = "×".join(map(str, shape))
+        copies, clones = (nchw.ratio("gated", to, shapes=[shape]) for to in ("copy", "clone"))
+        yield f"{size}, over two copies of x into allocated memory", f"{copies:.2f}"
+        yield f"{size}, over two clones of x", f"{clones:.2f}"
+    compiled = Bench("compiled")
+    yield (
+        "a gated pool of PyTorch operations over it, on these two shapes",
+        f"{compiled.ratio('gated by hand', 'gated'):.1f}",
+    )
+    yield "the same under torch.compile", f"{compiled.ratio('gated by hand, compiled', 'gated'):.1f}"
+    for label, name in (
+        ("3×3, stride 1, padding 1", "3x3-1"),
+        ("2×2, stride 2", "2x2-2"),
+        ("1d, 64×128×1024", "1d"),
+        ("3d, 4×32×16×64×64", "3d"),
+        ("bfloat16", "bfloat16"),
+    ):
+        yield f"{label}: over max", f"{Bench(name).ratio('gated'):.3f}"
+    half = Bench("bfloat16")
+    for pool in ("mixed", "gated"):
+        ratios = (half.medians[pool, BOTH, s] / nchw.medians[pool, BOTH, s] for s in half.shapes)
+        yield f"{pool}, bfloat16 over float32 (two runs)", f"{statistics.geometric_mean(ratios):.2f}"
+    sharing = Bench("sharing")
+    for share in ("channel", "region", "region_channel"):
+        yield f"shared by {share} over shared by layer", f"{sharing.ratio(f'gated:{share}', 'gated'):.2f}"
+    general = Bench("general")
+    yield f"`{GENERAL}`, 5×5, stride 3, dilation 2: over max", f"{general.ratio(GENERAL):.2f}"
+    yield "its reference over it", f"{general.ratio(f'{GENERAL}, reference', GENERAL):.1f}"
+    net = json.loads((RESULTS / "cpu-net.json").read_text(encoding="utf-8"))
+    pool, pairs = net["settings"]["pool"], net["settings"]["pairs"]
+    step = f"a training step of the paper's CIFAR10 network, {pool} over max, median of {pairs} pairs"
+    yield step, f"{net['ratio']['median']:.3f}"

@@ -1,0 +1,64 @@
+"""Fill in what lies between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the pages.
+
+Run ``python tools/generate_docs.py``; with ``--check`` it writes nothing, and exits with 1 if a page is out of date.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import cpu_tables
+import run_tables
+
+ROOT = Path(__file__).parents[1]
+BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
+    "speed": cpu_tables.speed,
+    "cpu": cpu_tables.cpu,
+    "baseline": run_tables.baseline,
+}
+MARKED = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def list_pages() -> list[Path]:
+    """The README, the other pages beside it, and everything in docs."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def fill(text: str) -> str:
+    """The text of a page with its blocks generated anew."""
+
+    def generate(match: re.Match[str]) -> str:
+        if match[2] not in BLOCKS:
+            raise ValueError(f"unknown block {match[2]!r}; known: {', '.join(BLOCKS)}")
+        return match[1] + "".join(f"{line}\n" for line in BLOCKS[match[2]]()) + match[3]
+
+    if text.count("<!-- generated: ") != len(MARKED.findall(text)):
+        raise ValueError("a generated block has no end, or a marker does not stand on a line of its own")
+    return MARKED.sub(generate, text)
+
+
+def find_outdated(pages: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Pages that differ from what would be generated, with their new text."""
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        try:
+            filled = fill(text)
+        except (ValueError, KeyError, OSError) as error:
+            sys.exit(f"{page.relative_to(ROOT)}: {error}")
+        if filled != text:
+            yield page, filled
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or with ``--check`` only compare; 1 if a page was out of date."""
+    outdated = list(find_outdated(list_pages()))
+    for page, text in outdated:
+        print("out of date:" if "--check" in arguments else "written:", page.relative_to(ROOT))
+        if "--check" not in arguments:
+            page.write_text(text, encoding="utf-8")
+    return 1 if outdated and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

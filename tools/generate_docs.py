@@ -17,7 +17,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "cpu": cpu_tables.cpu,
     "baseline": run_tables.baseline,
 }
-MARKED = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)
 
 
 def list_pages() -> list[Path]:
@@ -33,8 +33,8 @@ def fill(text: str) -> str:
             raise ValueError(f"unknown block {match[2]!r}; known: {', '.join(BLOCKS)}")
         return match[1] + "".join(f"{line}\n" for line in BLOCKS[match[2]]()) + match[3]
 
-    if text.count("<!-- generated: ") != len(MARKED.findall(text)):
-        raise ValueError("a generated block has no end, or a marker does not stand on a line of its own")
+    if len(re.findall(r"^<!-- generated: ", text, re.MULTILINE)) != len(MARKED.findall(text)):
+        raise ValueError("a generated block has no end")
     return MARKED.sub(generate, text)
 
 

@@ -12,26 +12,32 @@ SETTINGS = {"pool": "gated", "batch": 4, "width": 0.05, "pairs": 3, "threads": 1
 
 
 def test_the_labs_own_loop_is_timed(monkeypatch):
+    """By a clock that only the step, the augmentation and the step by hand advance."""
     monkeypatch.setattr(train, "IMAGES", 40)
-    step, apply = train.Training.train_step, train.Augment.apply
+    step, apply, now = train.Training.train_step, train.Augment.apply, [0.0]
+
+    def advance(seconds):
+        now[0] += seconds
 
     def slow_step(self, *given):
-        time.sleep(0.05)
+        advance(0.5)
         return step(self, *given)
 
     def slow_apply(self, *given):
-        time.sleep(0.02)
+        advance(0.25)
         return apply(self, *given)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     monkeypatch.setattr(train.Training, "train_step", slow_step)
     monkeypatch.setattr(train.Augment, "apply", slow_apply)
-    monkeypatch.setattr(train, "make_hand_step", lambda model, run: lambda: time.sleep(0.03))
+    monkeypatch.setattr(train, "make_hand_step", lambda model, run: lambda: advance(2.0))
     turns = []
     times = train.time_pairs(train.TrainBenchmark(**SETTINGS), lambda: turns.append(1))
     assert len(turns) == len(times.lab) == len(times.batches) == len(times.hand) == 3
-    assert min(times.lab) >= 0.07  # with its batch
-    assert min(times.batches) >= 0.02
-    assert min(times.hand) >= 0.03
+    assert times.lab == [0.75] * 3  # with its batch
+    assert times.batches == [0.25] * 3
+    assert times.hand == [2.0] * 3
 
 
 def test_both_train_the_same_network(monkeypatch):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -107,10 +108,15 @@ def profile_pools(step: Call) -> tuple[float, float]:
             step()
         events = profiler.events() or []
         whole = next(event.cpu_time_total for event in events if event.name == STEP)
-        pools = sum(event.cpu_time_total for event in events if is_pool(event.name) and is_outermost(event))
+        pools = sum(event.cpu_time_total for event in find_pools(events))
         seconds.append(pools / 1e6)
         share.append(pools / whole)
     return statistics.median(seconds), statistics.median(share)
+
+
+def find_pools(events: Iterable[Any]) -> list[Any]:
+    """The events of pools that lie in no other pool: one for each forward and each backward pass."""
+    return [event for event in events if is_pool(event.name) and is_outermost(event)]
 
 
 def is_pool(name: str) -> bool:

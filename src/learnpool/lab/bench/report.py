@@ -110,9 +110,8 @@ def classify(name: str) -> str:
 def draw_chart(summaries: Sequence[ContestantSummary], conditions: str) -> Figure:
     """Bars of the mean ratios to max with a dot for each shape, and lines where max and a copy of x are."""
     names = [s.name for s in summaries if s.mode == BOTH and s.name not in ("max", *COPIES)]
-    visible = [
-        summary for summary in summaries if classify(summary.name) not in ("hand", "copy")
-    ]  # by hand runs off the chart
+    # What is written by hand runs off the chart.
+    visible = [summary for summary in summaries if classify(summary.name) not in ("hand", "copy")]
     limit = 1.2 * max(ratio for summary in visible for ratio in summary.ratios.values())
     notes = [part for line in conditions.splitlines() for part in textwrap.wrap(line, 150)]
     head, foot = 1.3, 0.45 + 0.16 * len(notes)  # inches

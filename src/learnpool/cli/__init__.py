@@ -121,8 +121,8 @@ def build() -> "typer.Typer":
 
 
 @contextmanager
-def mistakes() -> Iterator[None]:
-    """What is refused inside is a mistake of the user."""
+def usage_errors() -> Iterator[None]:
+    """A ValueError inside is a mistake of the user: one line and exit code 2."""
     import typer
 
     try:

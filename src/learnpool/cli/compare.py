@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import fail, mistakes
+from . import fail, usage_errors
 from .train import changed, print_skipped
 
 POOLS = "max,avg,half,mixed,gated,tree2"
@@ -58,7 +58,7 @@ def compare(
     changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
     options = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
     console = Console(stderr=True) if not quiet and not as_json else None
-    with mistakes():
+    with usage_errors():
         changes |= dict(changed(text) for text in change or [])
         sets = [data] if os.path.isdir(data) else split_names(data)
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
@@ -70,7 +70,7 @@ def compare(
     except TrainingError as error:
         fail(str(error))
     if as_json:
-        records = [lab.record(one) for one in compared.values()]
+        records = [lab.to_record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
     if not quiet:
@@ -81,5 +81,5 @@ def compare(
         if quiet:
             print(of_data + said[0])
             continue
-        Console().print(lab.table(one))
+        Console().print(lab.build_table(one))
         print(of_data + "\n".join(said), f"Written: {page}", sep="\n")

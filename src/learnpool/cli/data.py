@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from . import mistakes
+from . import usage_errors
 
 DataDir = Annotated[
     Path, typer.Option("--data-dir", envvar="LEARNPOOL_DATA_DIR", help="Where the files of the data sets are.")
@@ -20,7 +20,7 @@ DEFAULT_DATA_DIR = Path("data")
 @contextmanager
 def report_bad_data() -> Iterator[None]:
     """An error of the data or the disk inside is one line, status 2."""
-    with mistakes():
+    with usage_errors():
         try:
             yield
         except OSError as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import mistakes
+from . import usage_errors
 
 
 def look(
@@ -31,7 +31,7 @@ def look(
     """
     from ..lab import look as lab
 
-    with mistakes():
+    with usage_errors():
         edges = numbers("size", size or "")
         if any(n < 1 or n != int(n) for n in edges) or len(edges) > 2:
             raise ValueError(f"--size must be one or two whole numbers, got {size!r}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import format_count
-from . import fail, mistakes
+from . import fail, usage_errors
 
 NAMED = 20  # images that are skipped
 
@@ -59,7 +59,7 @@ def train(
     given |= {"channels_last": channels_last, "compile": compiled}
     changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
     changes |= {k: v for k, v in given.items() if v is not None}
-    with mistakes():
+    with usage_errors():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
         changes |= dict(changed(text) for text in change or [])

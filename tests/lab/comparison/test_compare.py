@@ -10,9 +10,8 @@ import pytest
 from PIL import Image
 
 from learnpool.lab.comparison import compare as lab
-from learnpool.lab.comparison import comparison as gathered
-from learnpool.lab.comparison.comparison import command
-from learnpool.lab.comparison.summary import answer
+from learnpool.lab.comparison.comparison import format_command, read_comparison
+from learnpool.lab.comparison.summary import compose_answer
 from learnpool.lab.launch import loop, processes
 from learnpool.lab.runs import directory
 from learnpool.lab.runs.presets import preset
@@ -43,17 +42,17 @@ def test_numbers_are_those_of_the_runs(comparison):
         ]
         assert pool["errors"] == errors
     assert [pool["pool_parameters"] for pool in record["pools"]] == [0, 0, 2, 18, 27 * 6]
-    compared = gathered.read([out / run.id for run in runs])
-    assert record["answer"] == list(answer(compared.lines))
+    compared = read_comparison([out / run.id for run in runs])
+    assert record["answer"] == list(compose_answer(compared.pools))
     gains = [b - e for b, e in zip(*(record["pools"][k]["errors"] for k in (0, 3)), strict=True)]
     assert record["pools"][3]["against"]["gain"] == pytest.approx(sum(gains) / 2)
 
 
 def test_the_time_is_the_median_epoch_of_the_processor(comparison):
     out, runs = comparison
-    entry = gathered.read([out / run.id for run in runs]).first
-    seconds = [row["cpu_seconds"] for row in entry.metrics]
-    assert entry.outcome.seconds == pytest.approx(sum(seconds) / 2)
+    first = read_comparison([out / run.id for run in runs]).first
+    seconds = [row["cpu_seconds"] for row in first.metrics]
+    assert first.score.seconds == pytest.approx(sum(seconds) / 2)
 
 
 def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path):
@@ -102,7 +101,7 @@ def test_the_command_in_the_report_gives_the_same_runs(comparison, learnpool, mo
         asked = []
         monkeypatch.setattr(lab, "compare", lambda runs, *rest, asked=asked, **options: asked.extend(runs) or 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            learnpool(*shlex.split(command(wanted))[1:])
+            learnpool(*shlex.split(format_command(wanted))[1:])
         assert asked == wanted
 
 
@@ -207,7 +206,7 @@ def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
         shutil.copytree(out, tmp_path / name)
         (tmp_path / name / runs[0].id / name).unlink()
         with pytest.raises(RunError, match=said):
-            gathered.read([tmp_path / name / run.id for run in runs])
+            read_comparison([tmp_path / name / run.id for run in runs])
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from browser import render
 from learnpool.lab.comparison import charts, report
-from learnpool.lab.comparison import comparison as gathered
-from learnpool.lab.comparison.published import ERRORS, paper
-from learnpool.lab.comparison.summary import answer
+from learnpool.lab.comparison.comparison import read_comparison
+from learnpool.lab.comparison.published import ERRORS, find_paper_error
+from learnpool.lab.comparison.summary import compose_answer
 from learnpool.lab.runs.run import Run, RunError
 
 SECTIONS = ("answer", "results", "curves", "learned", "cost", "reproduce", "environment")
@@ -35,7 +35,7 @@ def visible(text):
 def test_the_answer_comes_first_and_is_that_of_the_numbers(written):
     path, compared = written
     text = visible(path.read_text())
-    places = [text.index(said) for said in answer(compared.lines)]
+    places = [text.index(said) for said in compose_answer(compared.pools)]
     assert places == sorted(places)
     assert places[0] < text.index("Results") < text.index("Learning curves") < text.index("What the pools learned")
 
@@ -43,11 +43,11 @@ def test_the_answer_comes_first_and_is_that_of_the_numbers(written):
 def test_every_number_of_the_table(written):
     path, compared = written
     text = visible(path.read_text())
-    for line in compared.lines[1:]:
-        a = line.against
+    for line in compared.pools[1:]:
+        a = line.difference
         row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {a.gain:.2f} {a.low:.2f} … {a.high:.2f}"
         assert row.replace("-", "−") in text
-        assert f"{line.pool} {line.pool_parameters:,} {line.parameters:+,} {line.seconds:.2f}" in text
+        assert f"{line.pool} {line.pool_parameters:,} {line.extra_parameters:+,} {line.seconds:.2f}" in text
     assert "max 0 – " in text
 
 
@@ -90,7 +90,7 @@ def test_it_reads_directories_only_and_names_each_start(comparison, written, tmp
     out, runs = comparison
     for run in runs:
         shutil.copytree(out / run.id, tmp_path / run.id)
-    again = report.page(gathered.read([tmp_path / run.id for run in runs]))
+    again = report.render(read_comparison([tmp_path / run.id for run in runs]))
     assert again == written[0].read_text()
     assert f"{len(runs) + 1} times, " in visible(again)  # one was interrupted
 
@@ -99,8 +99,8 @@ def test_the_papers_value_stands_beside_ours(written, comparison, monkeypatch, t
     assert "paper, %" not in visible(written[0].read_text())
     out, runs = comparison
     paths = pretend(out, runs, tmp_path, lambda run: run | {"data": "cifar10", "pad": 4})
-    monkeypatch.setattr(report, "learned", lambda c: [])  # the weights are those of digits
-    text = visible(report.page(gathered.read(paths)))
+    monkeypatch.setattr(report, "describe_learned", lambda c: [])  # the weights are those of digits
+    text = visible(report.render(read_comparison(paths)))
     assert "paper, %" in text
     assert "None of these pools has anything to learn." in text
     assert re.search(r"mixed \d+\.\d+ ± \d+\.\d+ 6\.62 ± 0\.21 ", text)
@@ -109,11 +109,16 @@ def test_the_papers_value_stands_beside_ours(written, comparison, monkeypatch, t
 
 
 def test_the_papers_values():
-    assert paper("cifar10", "gated") == (7.90, 0.07)
-    assert paper("cifar10", "gated", augmented=True) == (6.36, 0.28)
-    assert paper("svhn", "tree3+gated") == (1.69, None)
-    assert paper("mnist", "max", augmented=True) == (0.39, None)
-    assert paper("cifar10", "tree3") is paper("digits", "max") is paper("cifar10", "max", net="my:net") is None
+    assert find_paper_error("cifar10", "gated") == (7.90, 0.07)
+    assert find_paper_error("cifar10", "gated", augmented=True) == (6.36, 0.28)
+    assert find_paper_error("svhn", "tree3+gated") == (1.69, None)
+    assert find_paper_error("mnist", "max", augmented=True) == (0.39, None)
+    assert (
+        find_paper_error("cifar10", "tree3")
+        is find_paper_error("digits", "max")
+        is find_paper_error("cifar10", "max", net="my:net")
+        is None
+    )
     # Down the columns of its Tables 1 and 2, its text for SVHN and for convolutions of stride 2.
     assert {name: " ".join(f"{error:.2f}" for error, _ in column.values()) for name, column in ERRORS.items()} == {
         "mnist": "0.39 0.38 0.34 0.33 0.30 0.29 0.35 0.37 0.31",
@@ -122,11 +127,19 @@ def test_the_papers_values():
         "cifar100": "34.21 33.48 33.53 33.51 33.35 33.22 33.53 33.13 32.37",
         "svhn": "1.91 1.84 1.76 1.64 1.74 1.80 1.70 1.69",
     }
-    assert [paper("cifar10", "max", extra_convs=k) for k in range(3)] == [(9.10, None), (9.08, None), (9.17, None)]
+    assert [find_paper_error("cifar10", "max", extra_convs=k) for k in range(3)] == [
+        (9.10, None),
+        (9.08, None),
+        (9.17, None),
+    ]
     deeper = {"extra_convs": 1}
-    assert paper("cifar10", "gated", **deeper) is paper("cifar10", "max", augmented=True, **deeper) is None
-    assert paper("mnist", "max", **deeper) is None
-    assert report.printed(Run(data="cifar10", extra_convs=2), "max") == "9.17"
+    assert (
+        find_paper_error("cifar10", "gated", **deeper)
+        is find_paper_error("cifar10", "max", augmented=True, **deeper)
+        is None
+    )
+    assert find_paper_error("mnist", "max", **deeper) is None
+    assert report.format_paper_error(Run(data="cifar10", extra_convs=2), "max") == "9.17"
     for name, column in ERRORS.items():  # as the paper says of every set: each of its pools beats max
         assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max"), name
 
@@ -164,7 +177,7 @@ def test_every_string_is_escaped(hostile):
     assert "onerror=alert(2)>" not in text
     assert HOSTILE in visible(text)
     assert visible(text).count("{{ 7 * 7 }}") >= 12  # title, heading, command, data, processor, and ten classes
-    assert 'aria-label="a &lt;b&gt; &quot;c&quot;' in charts.svg(charts.Figure(), 'a <b> "c"')
+    assert 'aria-label="a &lt;b&gt; &quot;c&quot;' in charts.render_svg(charts.Figure(), 'a <b> "c"')
 
 
 def test_what_is_no_comparison(comparison, tmp_path):
@@ -186,25 +199,25 @@ def test_runs_on_other_images_are_not_compared(comparison, tmp_path):
     paths = pretend(out, runs, tmp_path, lambda run: run)
     rewritten(paths[3] / "last.json", lambda state: state | {"data": "other"})
     with pytest.raises(RunError, match=r"^compare: .*copy-half-1 was trained on other images than .*copy-max-0; give"):
-        gathered.read(paths)
+        read_comparison(paths)
 
 
 def test_runs_of_several_versions_are_told(comparison, tmp_path):
     """An update between two runs may be what is seen; it is no reason to throw them away."""
     out, runs = comparison
     paths = pretend(out, runs, tmp_path, lambda run: run)
-    before = gathered.read(paths).answer
-    assert before == answer(gathered.read(paths).lines)
+    before = read_comparison(paths).answer
+    assert before == compose_answer(read_comparison(paths).pools)
 
     def older(record):
         record["starts"][0]["versions"]["learnpool"] = "0.0.9"
         return record
 
     rewritten(paths[3] / "env.json", older)
-    *same, last = gathered.read(paths).answer
+    *same, last = read_comparison(paths).answer
     assert tuple(same) == before
     assert last.startswith("Not all else was equal: these runs are of learnpool 0.0.9 with torch ")
-    assert last in visible(report.page(gathered.read(paths)))
+    assert last in visible(report.render(read_comparison(paths)))
 
 
 MEASURED = """<script>

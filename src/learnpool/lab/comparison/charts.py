@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from ...explanation.facts import MixFacts, PoolFacts
 from ...explanation.pictures import BAR, GREY, INK, PALE, bank, largest, planes, proportions, tall
 from .comparison import Comparison
-from .summary import Line
+from .summary import PoolSummary
 
 WIDTH, PANEL = 4.7, 1.45  # inches: one fits a phone, two a desk; of a mask
 SERIES = ("#d9730d", "#2f6fb5", "#1a7f37", "#8250df", "#c2255c", "#0c8599", "#846358", "#5c6a79")
@@ -32,49 +32,49 @@ PLAIN: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def errors(c: Comparison) -> str:
+def draw_errors(c: Comparison) -> str:
     """The test error of every run, and the mean of each pool."""
-    with figure(0.42 * len(c.lines) + 0.9) as (drawn, axes):
-        axes.axvline(c.lines[0].mean, color=GREY, linewidth=1, linestyle="--", zorder=1)
-        for place, line in enumerate(c.lines):
-            colour, n = SERIES[place % len(SERIES)], len(line.errors)
-            axes.vlines(line.mean, place - 0.28, place + 0.28, color=INK, linewidth=2)
+    with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
+        axes.axvline(c.pools[0].mean, color=GREY, linewidth=1, linestyle="--", zorder=1)
+        for place, summary in enumerate(c.pools):
+            colour, n = SERIES[place % len(SERIES)], len(summary.errors)
+            axes.vlines(summary.mean, place - 0.28, place + 0.28, color=INK, linewidth=2)
             spots = [place + 0.12 * (k - (n - 1) / 2) if n < 6 else place for k in range(n)]
-            axes.scatter(line.errors, spots, s=34, color=colour, linewidth=0, zorder=3)
-        named(axes, c.lines)
+            axes.scatter(summary.errors, spots, s=34, color=colour, linewidth=0, zorder=3)
+        label_pools(axes, c.pools)
         axes.set_xlabel("% of the test images")
         axes.margins(x=0.12)
-        return svg(drawn, "Test error of each run after its last epoch")
+        return render_svg(figure, "Test error of each run after its last epoch")
 
 
-def gains(c: Comparison) -> str:
+def draw_differences(c: Comparison) -> str:
     """How many points less error each pool has than the baseline, with its interval."""
-    with figure(0.42 * len(c.lines) + 0.9) as (drawn, axes):
+    with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
-        for place, line in enumerate(c.lines):
-            if (a := line.against) is not None:
+        for place, summary in enumerate(c.pools):
+            if (a := summary.difference) is not None:
                 colour = SERIES[place % len(SERIES)]
                 axes.hlines(place, a.low, a.high, color=colour, linewidth=2.2, zorder=2)
                 face = colour if a.verdict != "not significant" else "none"
                 axes.scatter([a.gain], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
-        named(axes, c.lines)
-        axes.set_xlabel(f"points less error than {c.lines[0].pool}  →  better")
+        label_pools(axes, c.pools)
+        axes.set_xlabel(f"points less error than {c.pools[0].pool}  →  better")
         axes.margins(x=0.08)
-        return svg(drawn, f"Difference to {c.lines[0].pool} with 95 % paired intervals")
+        return render_svg(figure, f"Difference to {c.pools[0].pool} with 95 % paired intervals")
 
 
-def curves(c: Comparison, field: str, label: str, least: float) -> str:
+def draw_curves(c: Comparison, field: str, label: str, least: float) -> str:
     """A metric over the epochs: a thin line for each seed, a thick one for their mean."""
-    with figure(3.3) as (drawn, axes):
-        for place, line in enumerate(c.lines):
+    with new_figure(3.3) as (figure, axes):
+        for place, summary in enumerate(c.pools):
             style = {"color": SERIES[place % len(SERIES)], "linestyle": STYLES[place // len(SERIES) % len(STYLES)]}
-            rows = [[max(row[field], least) for row in entry.metrics] for entry in c.of(line.pool)]
+            rows = [[max(row[field], least) for row in finished.metrics] for finished in c.runs_of(summary.pool)]
             epochs = range(1, len(rows[0]) + 1)
             for values in rows:
                 axes.plot(epochs, values, linewidth=0.7, alpha=0.35, **style)
             mean = [sum(values) / len(values) for values in zip(*rows, strict=True)]
             marker = "o" if len(epochs) == 1 else None
-            axes.plot(epochs, mean, linewidth=1.9, label=line.pool, marker=marker, **style)
+            axes.plot(epochs, mean, linewidth=1.9, label=summary.pool, marker=marker, **style)
         low, high = axes.dataLim.intervaly
         if high > DECADES * low:
             axes.set_yscale("log")
@@ -85,10 +85,10 @@ def curves(c: Comparison, field: str, label: str, least: float) -> str:
         axes.grid(axis="y", color=PALE, linewidth=0.7)
         axes.set_axisbelow(True)
         axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, ncols=2, loc="upper right")
-        return svg(drawn, f"{label} by epoch")
+        return render_svg(figure, f"{label} by epoch")
 
 
-def masks(pool: PoolFacts) -> Iterator[str]:
+def draw_masks(pool: PoolFacts) -> Iterator[str]:
     """Each mask, filter and proportion of a learned pool as a picture of its own, so that they flow on any page."""
     reach = max(FAINT, largest([*pool.gates, *pool.filters]))
     items: list[tuple[Any, int | None]] = [
@@ -98,8 +98,8 @@ def masks(pool: PoolFacts) -> Iterator[str]:
         high = tall(item) if tall(item) == BAR else PANEL
         with mpl.rc_context(PLAIN):
             width, height = PANEL + 0.1, high + 0.5
-            drawn = Figure(figsize=(width, height))
-            axes = drawn.add_axes((0.05 / width, 0.22 / height, PANEL / width, high / height))
+            figure = Figure(figsize=(width, height))
+            axes = figure.add_axes((0.05 / width, 0.22 / height, PANEL / width, high / height))
             if isinstance(item, MixFacts):
                 proportions(axes, item)
             else:
@@ -107,33 +107,33 @@ def masks(pool: PoolFacts) -> Iterator[str]:
             for text in axes.texts:
                 if text.get_transform() is axes.transData:
                     text.set_color(ON_CELLS)
-            yield svg(drawn, f"{item.name} of {pool.name}")
+            yield render_svg(figure, f"{item.name} of {pool.name}")
 
 
 @contextmanager
-def figure(height: float) -> Iterator[tuple[Figure, Any]]:
+def new_figure(height: float) -> Iterator[tuple[Figure, Any]]:
     with mpl.rc_context(PLAIN):
-        drawn = Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = drawn.add_subplot()
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
         axes.spines[["top", "right"]].set_visible(False)
-        yield drawn, axes
+        yield figure, axes
 
 
-def named(axes: Any, lines: Sequence[Line]) -> None:
+def label_pools(axes: Any, pools: Sequence[PoolSummary]) -> None:
     """Pools from top to bottom."""
-    axes.set_yticks(range(len(lines)), [line.pool for line in lines], color=INK)
-    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_yticks(range(len(pools)), [summary.pool for summary in pools], color=INK)
+    axes.set_ylim(len(pools) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
 
-def svg(drawn: Figure, label: str) -> str:
+def render_svg(figure: Figure, label: str) -> str:
     """A figure as an element of a page: it takes the page's colours and width, and is named for those who listen."""
     file = io.StringIO()
-    drawn.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     for colour, name in PAGE.items():
         text = text.replace(colour, f"var({name})")
-    opened = f'<svg role="img" aria-label="{escape(label)}" width="{drawn.get_figwidth() * 96:.0f}"'
-    return re.sub(r'<svg([^>]*?) width="[^"]*"', lambda found: opened + found[1], text, count=1)
+    opening = f'<svg role="img" aria-label="{escape(label)}" width="{figure.get_figwidth() * 96:.0f}"'
+    return re.sub(r'<svg([^>]*?) width="[^"]*"', lambda match: opening + match[1], text, count=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ..runs.presets import preset
 from ..runs.run import Run, RunError, make_file_name
 from . import report
 from .comparison import Comparison
+from .summary import PoolSummary
 
 
 def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **changes: Any) -> list[Run]:
@@ -52,13 +52,13 @@ def compare(
     For several data sets that is a report each, ``report-mnist.html`` and so on.
     """
     train_missing(runs, out, jobs=jobs, ray=ray, console=console, **options)
-    found = {}
+    comparisons = {}
     for data in (several := list(dict.fromkeys(run.data for run in runs))):
         ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
         page = out / f"report{ending}.html"
-        found[page] = report.write([out / run.id for run in runs if run.data == data], page)
-        files.write_json(out / f"compare{ending}.json", record(found[page]))
-    return found
+        comparisons[page] = report.write([out / run.id for run in runs if run.data == data], page)
+        files.write_json(out / f"compare{ending}.json", to_record(comparisons[page]))
+    return comparisons
 
 
 def train_missing(
@@ -81,8 +81,8 @@ def train_missing(
     ordered = sorted(runs, key=lambda run: run.seed)
     at_once = min(jobs or max(1, hardware.count_cores() // options["threads"]), len(runs))
     epochs = sum(run.epochs for run in runs)
-    shown = progress.show_bar("training", console or Console(quiet=True))
-    with directory.lock(out, "another command is training here; wait, or give another --out"), shown as show:
+    bar = progress.show_bar("training", console or Console(quiet=True))
+    with directory.lock(out, "another command is training here; wait, or give another --out"), bar as show:
 
         def tell(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
@@ -91,39 +91,60 @@ def train_missing(
         train_all(ordered, out, workers, tell)
 
 
-def record(compared: Comparison) -> dict[str, Any]:
+def to_record(compared: Comparison) -> dict[str, Any]:
     """The numbers of a comparison, for programs."""
-    pools = [
-        asdict(line) | {"mean": line.mean, "spread": line.spread, "verdict": line.against and line.against.verdict}
-        for line in compared.lines
-    ]
     return {
         "answer": list(compared.answer),
         "data": compared.first.run.data,
-        "baseline": compared.lines[0].pool,
+        "baseline": compared.pools[0].pool,
         "seeds": compared.seeds,
         "images": compared.first.result.images,
         "skipped": compared.skipped,
-        "pools": pools,
-        "runs": [entry.path.name for entry in compared.entries],
+        "pools": [_pool_record(summary) for summary in compared.pools],
+        "runs": [finished.path.name for finished in compared.runs],
     }
 
 
-def table(compared: Comparison) -> Table:
+def _pool_record(summary: PoolSummary) -> dict[str, Any]:
+    difference = summary.difference
+    return {
+        "pool": summary.pool,
+        "errors": summary.errors,
+        "mean": summary.mean,
+        "spread": summary.spread,
+        "pool_parameters": summary.pool_parameters,
+        "parameters": summary.extra_parameters,
+        "seconds": summary.seconds,
+        "slower": summary.extra_time,
+        "memory": summary.memory,
+        "verdict": difference and difference.verdict,
+        "against": difference
+        and {
+            "gain": difference.gain,
+            "low": difference.low,
+            "high": difference.high,
+            "p": difference.p,
+            "corrected": difference.p_holm,
+            "more": difference.more_seeds,
+        },
+    }
+
+
+def build_table(compared: Comparison) -> Table:
     """The summary for a terminal of 80 columns."""
-    said = f"± over {len(compared.seeds)} seeds; paired intervals; p corrected by Holm's method"
-    drawn = Table(caption=said, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    drawn.add_column("pool", overflow="fold")
-    heads = "error, %", f"points less\nthan {compared.lines[0].pool}", "95 % interval", "p", "", "more\npar.", "time"
+    caption = f"± over {len(compared.seeds)} seeds; paired intervals; p corrected by Holm's method"
+    table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("pool", overflow="fold")
+    heads = "error, %", f"points less\nthan {compared.pools[0].pool}", "95 % interval", "p", "", "more\npar.", "time"
     for head in heads:
-        drawn.add_column(head, justify="right", no_wrap=True)
-    for l in compared.lines:
-        error = f"{format_number(l.mean)} ± {format_number(l.spread)}"
-        if (a := l.against) is None:
-            drawn.add_row(l.pool, error)
+        table.add_column(head, justify="right", no_wrap=True)
+    for summary in compared.pools:
+        error = f"{format_number(summary.mean)} ± {format_number(summary.spread)}"
+        if (a := summary.difference) is None:
+            table.add_row(summary.pool, error)
             continue
         verdict = "unclear" if a.verdict == "not significant" else a.verdict
         interval = f"{format_number(a.low)} … {format_number(a.high)}"
-        cost = f"{l.parameters:,}", format_percent(l.slower, sign=True)
-        drawn.add_row(l.pool, error, format_number(a.gain), interval, f"{a.corrected:.2g}", verdict, *cost)
-    return drawn
+        cost = f"{summary.extra_parameters:,}", format_percent(summary.extra_time, sign=True)
+        table.add_row(summary.pool, error, format_number(a.gain), interval, f"{a.p_holm:.2g}", verdict, *cost)
+    return table

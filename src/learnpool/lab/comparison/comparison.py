@@ -13,11 +13,11 @@ from ..runs import checkpoint, directory
 from ..runs.directory import Result
 from ..runs.presets import PRESETS, preset
 from ..runs.run import Run, RunError, parse_run
-from .summary import Line, Outcome, answer, summarize
+from .summary import PoolSummary, RunScore, compose_answer, summarize
 
 
 @dataclass(frozen=True)
-class Entry:
+class FinishedRun:
     """A run that is done, with all that its directory tells but the weights."""
 
     path: Path
@@ -29,94 +29,93 @@ class Entry:
     digest: str  # of the images
 
     @property
-    def outcome(self) -> Outcome:
+    def score(self) -> RunScore:
         """An epoch takes its median; on CPUs in CPU time, so that another program on the machine does not count."""
         clock = "cpu_seconds" if self.starts[-1]["device"] == "cpu" else "seconds"
         r, epoch = self.result, statistics.median(row[clock] for row in self.metrics)
-        return Outcome(r.test_error, epoch, r.pool_parameters, r.parameters, r.memory)
+        return RunScore(r.test_error, epoch, r.pool_parameters, r.parameters, r.memory)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One network with several pools; the first is the baseline."""
 
-    entries: tuple[Entry, ...]
-    lines: tuple[Line, ...]
+    runs: tuple[FinishedRun, ...]
+    pools: tuple[PoolSummary, ...]
 
     @property
-    def first(self) -> Entry:
-        return self.entries[0]
+    def first(self) -> FinishedRun:
+        return self.runs[0]
 
     @property
     def seeds(self) -> list[int]:
-        return sorted({entry.run.seed for entry in self.entries})
+        return sorted({finished.run.seed for finished in self.runs})
 
     @property
     def skipped(self) -> list[str]:
         """Images that were left out, as they do not decode."""
-        return sorted({name for entry in self.entries for name in entry.result.skipped})
+        return sorted({name for finished in self.runs for name in finished.result.skipped})
 
-    def of(self, pool: str) -> list[Entry]:
-        return [entry for entry in self.entries if entry.run.pool == pool]
+    def runs_of(self, pool: str) -> list[FinishedRun]:
+        return [finished for finished in self.runs if finished.run.pool == pool]
 
     @property
     def answer(self) -> tuple[str, ...]:
         """What the numbers say; and that runs of several versions were compared, if they were."""
-        starts = [start["versions"] for entry in self.entries for start in entry.starts]
+        starts = [start["versions"] for finished in self.runs for start in finished.starts]
         versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
         mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."
-        return *answer(self.lines), *([mixed] if len(versions) > 1 else [])
+        return *compose_answer(self.pools), *([mixed] if len(versions) > 1 else [])
 
 
-def read(paths: Sequence[Path]) -> Comparison:
+def read_comparison(paths: Sequence[Path]) -> Comparison:
     """The comparison of the runs in these directories, in their order; RunError if they do not belong together."""
-    entries = tuple(read_entry(path) for path in paths)
-    runs = [entry.run for entry in entries]
-    common = {str(run.model_copy(update={"pool": "", "seed": 0})) for run in runs}
+    runs = tuple(read_run(path) for path in paths)
+    common = {str(finished.run.model_copy(update={"pool": "", "seed": 0})) for finished in runs}
     if len(common) != 1:
         raise RunError("compare: the runs differ in more than pool and seed")
-    if odd := next((entry for entry in entries if entry.digest != entries[0].digest), None):
-        raise RunError(f"compare: {odd.path} was trained on other images than {entries[0].path}; give another --out")
-    outcomes: dict[str, dict[int, Outcome]] = {}
-    for entry in entries:
-        outcomes.setdefault(entry.run.pool, {})[entry.run.seed] = entry.outcome
-    return Comparison(entries, tuple(summarize(outcomes, entries[0].result.images["test"])))
+    if odd := next((finished for finished in runs if finished.digest != runs[0].digest), None):
+        raise RunError(f"compare: {odd.path} was trained on other images than {runs[0].path}; give another --out")
+    scores: dict[str, dict[int, RunScore]] = {}
+    for finished in runs:
+        scores.setdefault(finished.run.pool, {})[finished.run.seed] = finished.score
+    return Comparison(runs, tuple(summarize(scores, runs[0].result.images["test"])))
 
 
-def read_entry(path: Path) -> Entry:
+def read_run(path: Path) -> FinishedRun:
     """The run in a directory; RunError if it is not done or has lost a file."""
     result = directory.read_result(path) if path.is_dir() else None
     if result is None:
         raise RunError(f"compare: {path} is not the directory of a run that is done")
     run = parse_run((path / "run.json").read_text(encoding="utf-8"))
-    found = checkpoint.read_record(path)
+    saved = checkpoint.read_record(path)
     metrics = directory.read_metrics(path)
-    if found is None or not metrics:
-        raise RunError(f"compare: {path} has lost its {'metrics' if found else 'checkpoint'}; remove it to train again")
-    return Entry(path, run, result, metrics, directory.read_starts(path), tuple(found["classes"]), found["data"])
+    if saved is None or not metrics:
+        raise RunError(f"compare: {path} has lost its {'metrics' if saved else 'checkpoint'}; remove it to train again")
+    return FinishedRun(path, run, result, metrics, directory.read_starts(path), tuple(saved["classes"]), saved["data"])
 
 
-def command(runs: Sequence[Run]) -> str:
+def format_command(runs: Sequence[Run]) -> str:
     """The ``learnpool compare`` that gives these runs: the preset that is nearest, and what differs from it."""
     run = runs[0]
     pools, seeds = list(dict.fromkeys(r.pool for r in runs)), {r.seed for r in runs}
-    changes = {name: _differing(name, run) for name in PRESETS}
+    changes = {name: _find_changes(name, run) for name in PRESETS}
     name = min(changes, key=lambda name: len(changes[name]))
     words = ["learnpool", "compare", "--data", run.data, "--pools", ",".join(pools), "--seeds", str(len(seeds))]
     words += ["--preset", name, *(["--model", run.net] if run.net != "dsn" else [])]
     for field, value in changes[name].items():
-        words += ["--set", f"{field}={_said(value)}"]
+        words += ["--set", f"{field}={_format_value(value)}"]
     return shlex.join(words)
 
 
-def _differing(name: str, run: Run) -> dict[str, Any]:
+def _find_changes(name: str, run: Run) -> dict[str, Any]:
     """The fields in which a run is not as its preset has it."""
     usual = preset(name, run.data, pool=run.pool, seed=run.seed, net=run.net)
     found = {field: getattr(run, field) for field in Run.model_fields if getattr(run, field) != getattr(usual, field)}
     return found | ({"rate": run.rate} if "schedule" in found else {})  # a preset's rates are for its own schedule
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A field's value as ``--set`` reads it."""
     if isinstance(value, tuple):
         return ",".join(map(repr, value))

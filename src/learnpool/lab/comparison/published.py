@@ -34,7 +34,9 @@ ERRORS: Mapping[str, Mapping[str, Value]] = {
 DEEPER = {1: (9.08, None), 2: (9.17, None)}  # Table 3: extra convolutions, max pooling, CIFAR10 without augmentation
 
 
-def paper(data: str, pool: str, *, augmented: bool = False, net: str = "dsn", extra_convs: int = 0) -> Value | None:
+def find_paper_error(
+    data: str, pool: str, *, augmented: bool = False, net: str = "dsn", extra_convs: int = 0
+) -> Value | None:
     """The paper's error and its spread for this data, pool and the paper's network; None where it has none.
 
     Augmented runs have the augmented column where there is one: the paper augmented CIFAR10 alone.

@@ -25,21 +25,22 @@ from .. import files
 from ..data.catalog import SOURCES
 from ..runs.networks import load
 from ..runs.run import Run
-from . import charts, summary
-from .comparison import Comparison, Entry, command, read
-from .published import paper
+from . import charts
+from .comparison import Comparison, FinishedRun, format_command, read_comparison
+from .published import find_paper_error
+from .summary import LEVEL, POWER
 
 CLASSES = 12  # that are named
 
 
 def write(paths: Sequence[Path], out: Path) -> Comparison:
     """Write the page about the runs in ``paths`` to ``out``, all or nothing, and return what it says."""
-    compared = read(paths)
-    files.write_bytes(out, page(compared).encode())
+    compared = read_comparison(paths)
+    files.write_bytes(out, render(compared).encode())
     return compared
 
 
-def page(c: Comparison) -> str:
+def render(c: Comparison) -> str:
     """The page."""
     loader = PackageLoader("learnpool.lab.comparison", ".")
     environment = Environment(
@@ -49,89 +50,89 @@ def page(c: Comparison) -> str:
     environment.filters["counted"] = format_count
     step = 100 / c.first.result.images["test"]
     pictures = {
-        "errors": charts.errors(c),
-        "gains": charts.gains(c),
-        "curve": charts.curves(c, "test_error", "test error, %", step / 2),
-        "loss": charts.curves(c, "train_loss", "training loss", 1e-6),
+        "errors": charts.draw_errors(c),
+        "gains": charts.draw_differences(c),
+        "curve": charts.draw_curves(c, "test_error", "test error, %", step / 2),
+        "loss": charts.draw_curves(c, "train_loss", "training loss", 1e-6),
     }
     return environment.get_template("report.html").render(
         version=__version__,
         c=c,
         run=c.first.run,
         result=c.first.result,
-        classes=told_classes(c.first),
+        classes=format_classes(c.first),
         answer=c.answer,
         pictures={name: Markup(text) for name, text in pictures.items()},
-        paper={line.pool: printed(c.first.run, line.pool) for line in c.lines},
-        learned=list(learned(c)),
-        commands=commands(c),
+        paper={summary.pool: format_paper_error(c.first.run, summary.pool) for summary in c.pools},
+        learned=list(describe_learned(c)),
+        commands=format_commands(c),
         settings=[(name, getattr(c.first.run, name), f.description) for name, f in Run.model_fields.items()],
-        machines=machines(c),
-        whole=sum(entry.result.seconds for entry in c.entries),
-        level=summary.LEVEL,
-        power=summary.POWER,
+        machines=describe_machines(c),
+        seconds=sum(finished.result.seconds for finished in c.runs),
+        level=LEVEL,
+        power=POWER,
     )
 
 
-def printed(run: Run, pool: str) -> str | None:
+def format_paper_error(run: Run, pool: str) -> str | None:
     """The paper's error for this data and pool."""
     augmented = bool(run.pad or run.mirror)
-    found = paper(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
-    if found is None:
+    error = find_paper_error(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
+    if error is None:
         return None
-    return format_number(found[0]) + ("" if found[1] is None else f" ± {found[1]:g}")
+    return format_number(error[0]) + ("" if error[1] is None else f" ± {error[1]:g}")
 
 
-def told_classes(entry: Entry) -> str:
+def format_classes(finished: FinishedRun) -> str:
     """The first names, and how many more there are."""
-    more = len(entry.classes) - CLASSES
-    return ", ".join(entry.classes[:CLASSES]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(finished.classes) - CLASSES
+    return ", ".join(finished.classes[:CLASSES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def learned(c: Comparison) -> Iterator[dict[str, Any]]:
+def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
     """For each pool that learns: its proportions and gates over all seeds, and its masks in the first."""
-    for line in c.lines:
-        entries = c.of(line.pool)
-        model = load(entries[0].path)
+    for summary in c.pools:
+        runs = c.runs_of(summary.pool)
+        model = load(runs[0].path)
         if not any(isinstance(module, TreeParameters) and list(module.parameters()) for module in model.modules()):
             continue
         with torch.random.fork_rng():
             pools = [pool for pool in explain(model).pools if pool.parameters]
         yield {
-            "name": line.pool,
-            "seed": entries[0].run.seed,
-            "nodes": list(nodes(entries)),
-            "pools": [(pool.name, heading(pool), [Markup(text) for text in charts.masks(pool)]) for pool in pools],
+            "name": summary.pool,
+            "seed": runs[0].run.seed,
+            "nodes": list(describe_nodes(runs)),
+            "pools": [(pool.name, heading(pool), [Markup(text) for text in charts.draw_masks(pool)]) for pool in pools],
         }
 
 
-def nodes(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+def describe_nodes(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
     """Every Mix and Gate with its mean proportion in each seed and, for gates, how decided they are on average."""
-    told = [entry.result.pools for entry in entries]
-    for key in (key for key in told[0] if key.endswith(".mean")):
+    facts = [finished.result.pools for finished in runs]
+    for key in (key for key in facts[0] if key.endswith(".mean")):
         name = key.removesuffix(".mean")
         extra = {
-            what: statistics.fmean(stats[f"{name}.{what}"] for stats in told)
+            what: statistics.fmean(stats[f"{name}.{what}"] for stats in facts)
             for what in ("near_0", "near_1", "entropy")
-            if f"{name}.{what}" in told[0]
+            if f"{name}.{what}" in facts[0]
         }
-        yield {"name": name, "values": [stats[key] for stats in told], **extra}
+        yield {"name": name, "values": [stats[key] for stats in facts], **extra}
 
 
-def commands(c: Comparison) -> list[str]:
+def format_commands(c: Comparison) -> list[str]:
     """What to type to get these numbers."""
     run = c.first.run
     install = f'pip install "learnpool[lab]=={__version__}"'
     fetch = [f"learnpool data get {run.data}"] if run.data in SOURCES else []
-    return [install, *fetch, command([entry.run for entry in c.entries])]
+    return [install, *fetch, format_command([finished.run for finished in c.runs])]
 
 
-def machines(c: Comparison) -> list[dict[str, Any]]:
+def describe_machines(c: Comparison) -> list[dict[str, Any]]:
     """Each different machine and set of versions the runs were begun or resumed on."""
-    found: dict[str, dict[str, Any]] = {}
-    for entry in c.entries:
-        for start in entry.starts:
-            told = {
+    machines: dict[str, dict[str, Any]] = {}
+    for finished in c.runs:
+        for start in finished.starts:
+            facts = {
                 "processor": f"{start['hardware']['cpu']}, {format_count(start['hardware']['cores'], 'core')}",
                 "device": f"{start['device']}, {format_count(start['threads'], 'thread')} a process"
                 + (f", {start['processes']} processes a run" if start["processes"] > 1 else ""),
@@ -139,7 +140,7 @@ def machines(c: Comparison) -> list[dict[str, Any]]:
                 + f" ({start['kernel']['detail']})",
                 "versions": ", ".join(f"{name} {version}" for name, version in start["versions"].items()),
             }
-            known = found.setdefault(str(told), told | {"starts": 0, "from": start["date"], "to": start["date"]})
+            known = machines.setdefault(str(facts), facts | {"starts": 0, "from": start["date"], "to": start["date"]})
             known["starts"] += 1
             known["from"], known["to"] = min(known["from"], start["date"]), max(known["to"], start["date"])
-    return list(found.values())
+    return list(machines.values())

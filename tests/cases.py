@@ -69,17 +69,24 @@ def numbers(window):
     return window.arguments
 
 
-def drawn(data, *, kernel, stride, dilation, size):
-    """A legal 2d window and an input size it fits into, by hypothesis; the arguments are upper bounds."""
-    k, s, p, d, n = [], [], [], [], []
-    for _ in range(2):
-        k.append(data.draw(st.integers(1, kernel)))
-        s.append(data.draw(st.integers(1, stride)))
-        p.append(data.draw(st.integers(0, k[-1] // 2)))
-        d.append(data.draw(st.integers(1, dilation)))
-        n.append(data.draw(st.integers(d[-1] * (k[-1] - 1) + 1, size)))
-    switches = data.draw(st.booleans()), data.draw(st.booleans())
-    return W(tuple(k), tuple(s), tuple(p), tuple(d), *switches).of(), n
+def draw_window(data, *, kernel, stride, dilation, size, dims=2):
+    """A legal window and an input size it fits into, by hypothesis; the arguments are upper bounds.
+
+    Half of the sizes are at most the window's, down to the smallest it fits: there some taps never meet a cell.
+    """
+    ceil_mode, count_include_pad = data.draw(st.booleans()), data.draw(st.booleans())
+    alike = data.draw(st.booleans())  # the axes, so that 2×2 and 3×3, which have code of their own, are not rare
+    rows = []
+    for _ in range(dims):
+        k = rows[0][0] if alike and rows else data.draw(st.integers(1, kernel))
+        s, d = data.draw(st.integers(1, stride)), data.draw(st.integers(1, dilation))
+        p = data.draw(st.integers(0, k // 2))
+        reach = d * (k - 1) + 1
+        least = max(1, reach - 2 * p - (s - 1 if ceil_mode else 0))
+        most = reach if data.draw(st.booleans()) else size
+        rows.append((k, s, p, d, data.draw(st.integers(least, max(least, most)))))
+    k, s, p, d, n = zip(*rows, strict=True)
+    return W(k, s, p, d, ceil_mode, count_include_pad).of(dims), n
 
 
 def leaves(*tensors):

@@ -11,9 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 from torch.testing import assert_close
 
-from cases import GATED, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, drawn, numbers, parameters
+from cases import GATED, HALF, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
 from learnpool.ops import cpu, reference
 from learnpool.tree import complete
 
@@ -87,13 +88,111 @@ def test_one_and_three_dimensions(tree, share):
             compare(x.to(memory_format=torch.channels_last_3d), *params, tree, shape)
 
 
-@settings(max_examples=400, deadline=None, database=None)
-@given(st.data())
-def test_any_window(data):
-    window, n = drawn(data, kernel=5, stride=4, dilation=3, size=40)
-    tree, share = data.draw(st.sampled_from(TREES)), data.draw(st.sampled_from(SHARES))
-    x = distinct(2, 5, *n).to(memory_format=data.draw(st.sampled_from(list(LAYOUTS.values()))))
-    compare(x, *parameters(tree, window, share, 5, n), tree, window)
+TOLERANCES = {
+    torch.float64: (None, None),
+    torch.float32: (1e-4, 1e-4),
+    torch.bfloat16: (1.6e-2, 8e-2),
+    torch.float16: (2e-3, 1e-2),
+}
+
+
+def lay(x, layout, dims):
+    """``x`` in a memory layout: contiguous, channels_last, or every second cell of something larger."""
+    if layout == "strided":
+        return x.repeat_interleave(2, -1)[..., ::2]
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(dims, torch.contiguous_format)
+    return x.to(memory_format=last if layout == "channels_last" else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize(
+    ("dims", "layout"),
+    [(1, "contiguous"), (1, "strided"), *itertools.product((2, 3), ("contiguous", "channels_last", "strided"))],
+)
+def test_any_window(dims, layout, dtype):
+    """Also where the input is smaller than the window: down to a single cell, in every layout, dtype and dimension."""
+
+    @settings(max_examples=60 if dims == 2 else 30, deadline=None, database=None)
+    @given(st.data())
+    def check(data):
+        window, n = draw_window(data, kernel=5, stride=4, dilation=3, size={1: 200, 2: 40, 3: 12}[dims], dims=dims)
+        tree, share = data.draw(st.sampled_from(TREES)), data.draw(st.sampled_from(SHARES))
+        channels = data.draw(st.sampled_from([1, 5, 17]))
+        x = lay(distinct(2, channels, *n).to(dtype), layout, dims)
+        compare(x, *parameters(tree, window, share, channels, n, dtype), tree, window, *TOLERANCES[dtype])
+
+    check()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_every_small_input(dims, layout, dtype):
+    """Every window of 2 or 3 taps an axis over every input from one cell up to a cell more than the window."""
+    for k, s, p, ceil_mode in itertools.product((2, 3), (1, 2, 3), (0, 1), (False, True)):
+        window = W(k, s, p, 1, ceil_mode).of(dims)
+        for n in range(max(1, k - 2 * p - (s - 1 if ceil_mode else 0)), k + 2):
+            for tree, size in itertools.product((MIXED, GATED), {(n,) * dims, (n,) * (dims - 1) + (7,)}):
+                x = lay(distinct(2, 17, *size).to(dtype), layout, dims)
+                params = parameters(tree, window, "layer", 17, size, dtype)
+                compare(x, *params, tree, window, *TOLERANCES[dtype])
+
+
+def test_ones_stay_ones_where_the_input_is_smaller_than_the_window():
+    for size in ((1, 1), (1, 7), (7, 1)):
+        none = torch.empty(0, 1, 1, 1, 2, 2)
+        y = call(torch.ones(1, 1, *size), none, torch.full((1, 1, 1, 1), 0.5), MIXED, W(2, ceil_mode=True).of())
+        assert torch.equal(y, torch.ones_like(y))
+    x = torch.ones(1, 1, 1, 1, requires_grad=True)
+    weight = torch.randn(1, 1, 1, 1, 3, 3)
+    call(x, weight, torch.empty(0, 1, 1, 1), GATED, W(3, padding=1).of()).backward()
+    assert x.grad.item() == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_regions_without_a_cell(layout, dtype):
+    """Their maximum is −inf, which reaches the gate's mask; no cell is there for it to meet."""
+    for window, size in (
+        (W(2, 2, (0, 1), (1, 2)), (4, 1)),
+        (W(2, 1, 1, 4), (3, 3)),
+        (W(2, 1, (1, 0), (4, 1)), (3, 40)),
+        (W(3, 1, 1, (3, 1)), (5, 90)),
+    ):
+        for tree, share in itertools.product((MIXED, GATED, complete(2), ODD), SHARES):
+            x = distinct(2, 17, *size).to(dtype).to(memory_format=LAYOUTS[layout])
+            params = parameters(tree, window.of(), share, 17, size, dtype)
+            compare(x, *params, tree, window.of(), *TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan"), 3e38])
+def test_infinite_weights_meet_only_cells_that_exist(bad, layout):
+    """Zero times infinity would be NaN where there is no cell; 3e38 becomes infinite on the way."""
+    for tree, window, share in itertools.product(
+        (GATED, complete(2), ODD), [*FAST, W(3, 1, 1, 2)], ("layer", "region")
+    ):
+        shape, size = window.of(), (9, 21)
+        for tap in ((0, 0), (1, 1), (-1, -1)):
+            x = distinct(1, 17, *size, dtype=torch.float32).to(memory_format=LAYOUTS[layout])
+            weight, mix = parameters(tree, shape, share, 17, size, torch.float32)
+            weight[(0, 0, -1, -1, *tap)] = bad
+            compare(x, weight, mix, tree, shape, 1e-4, 1e-4)
+
+
+def test_a_window_of_a_million_cells():
+    """Cost is linear in the window: a loop over maps × taps would take hours here."""
+    for x, pools in (
+        (torch.randn(1, 1, 1_000_000), (F.max_pool1d, F.avg_pool1d)),
+        (torch.randn(1, 2, 1000, 1000), (F.max_pool2d, F.avg_pool2d)),
+        (torch.randn(1, 2, 1000, 1000).to(memory_format=torch.channels_last), (F.max_pool2d, F.avg_pool2d)),
+    ):
+        x.requires_grad_()
+        window = W(tuple(x.shape[2:])).of(x.dim() - 2)
+        y = call(x, *parameters(HALF, window, "layer", 1, x.shape[2:], torch.float32), HALF, window)
+        largest, mean = (pool(x, x.shape[2:]) for pool in pools)
+        assert_close(y, (largest + mean) / 2)
+        assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad((largest + mean).sum() / 2, x))
 
 
 def test_a_mix_per_region_beside_masks_per_channel():
@@ -229,7 +328,7 @@ def test_narrower_instruction_sets(isa):
     if found.returncode and isa == "avx2":
         pytest.skip(f"this processor has no {isa}: {found.stderr.splitlines()[-1]}")
     assert found.returncode == 0, found.stderr
-    tests = "test_kernel_agrees or test_every_dtype or test_one_and_three or test_any_window or same_bits"
+    tests = "agrees or test_every or one_and_three or any_window or same_bits or without_a_cell or infinite"
     command = [
         sys.executable,
         "-m",

@@ -19,7 +19,7 @@ from cases import (
     W,
     call,
     distinct,
-    drawn,
+    draw_window,
     leaves,
     numbers,
     parameters,
@@ -264,7 +264,7 @@ def test_compiles_without_a_graph_break(dynamic):
 @given(st.data())
 def test_fake_kernels_know_every_window(data):
     """Shape and strides of output and gradient, fake against real, both operators."""
-    window, n = drawn(data, kernel=4, stride=5, dilation=2, size=12)
+    window, n = draw_window(data, kernel=4, stride=5, dilation=2, size=12)
     layout = data.draw(st.sampled_from([torch.contiguous_format, torch.channels_last]))
     x = torch.randn(2, 3, *n).to(memory_format=layout)
     weight, mix = parameters(GATED, window, "layer", 3, n, torch.float32)

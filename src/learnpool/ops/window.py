@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 Size = int | Sequence[int]
+LARGEST = 2**31 - 1  # no number of a window is larger, as in PyTorch's own pools
+TAPS = 2**24  # no window has more
 Index = tuple[Any, ...]  # an ellipsis for batch and channels, then a slice per spatial axis
 
 
@@ -70,9 +73,13 @@ class Window:
                 given = getattr(self, what)
                 raise ValueError(f"{name}: {what} must have {self.dims} numbers like the kernel, got {list(given)}")
         for what, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-            if any(value < least for value in getattr(self, what)):
-                word = "kernel_size" if what == "kernel" else what
-                raise ValueError(f"{name}: {word} must be at least {least}, got {format_size(getattr(self, what))}")
+            values, word = getattr(self, what), "kernel_size" if what == "kernel" else what
+            if any(value < least for value in values):
+                raise ValueError(f"{name}: {word} must be at least {least}, got {format_size(values)}")
+            if any(value > LARGEST for value in values):
+                raise ValueError(f"{name}: {word} must be at most {LARGEST}, got {format_size(values)}")
+        if math.prod(self.kernel) > TAPS:
+            raise ValueError(f"{name}: kernel_size must have at most {TAPS} taps, got {format_size(self.kernel)}")
         if any(p > k // 2 for p, k in zip(self.padding, self.kernel, strict=True)):
             kernel, padding = format_size(self.kernel), format_size(self.padding)
             raise ValueError(f"{name}: padding must be at most half of kernel_size {kernel}, got {padding}")

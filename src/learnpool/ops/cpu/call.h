@@ -29,11 +29,21 @@ struct Axis {
   int64_t pitch = 1;  // of output positions in scratch and in parameters by region: at least out
 
   int64_t cell(int64_t o, int64_t k) const { return o * stride + k * dilation - padding; }
-  bool inside(int64_t o, int64_t k) const { return cell(o, k) >= 0 && cell(o, k) < in; }
-  // The first tap of output o that exists, -1 if none does.
-  int64_t first(int64_t o) const {
-    const int64_t k = std::max<int64_t>(0, (dilation - 1 - cell(o, 0)) / dilation);
-    return k < kernel && inside(o, k) ? k : -1;
+  // The taps of output o that meet a cell: one range, empty where the padding hides the whole region.
+  struct Range {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+  Range taps(int64_t o) const {
+    const int64_t begin = std::max<int64_t>(0, (dilation - 1 - cell(o, 0)) / dilation);
+    return {begin, std::max(begin, std::min(kernel, taps_before(in, o)))};
+  }
+  // How many taps of output o lie before a cell.
+  int64_t taps_before(int64_t end, int64_t o) const { return std::max<int64_t>(0, (end - cell(o, 0) + dilation - 1) / dilation); }
+  // Whether tap k meets a cell in any output.
+  bool meets(int64_t k) const {
+    const int64_t first = std::max<int64_t>(0, (stride - 1 - cell(0, k)) / stride);
+    return first < out && cell(first, k) < in;
   }
   // Cells split by stride: which share a phase, and where among them a cell is, seen from the padding.
   int64_t phases() const { return std::min(stride, in + padding); }
@@ -41,9 +51,7 @@ struct Axis {
   int64_t place(int64_t cell) const { return (cell + padding) / stride; }
   // What an average divides by: cells that exist, or with padding counted but never the overhang of ceil mode.
   int64_t count(int64_t o, bool include_pad) const {
-    int64_t n = 0;
-    for (int64_t k = 0; k < kernel; ++k) n += include_pad ? cell(o, k) < in + padding : inside(o, k);
-    return n;
+    return include_pad ? std::min(kernel, taps_before(in + padding, o)) : taps(o).size();
   }
 };
 
@@ -66,6 +74,7 @@ struct Call {
   const void* grad = nullptr;  // backward only
   void* y = nullptr;           // forward: output; backward: gradient of x, or null if nobody asked
   Parameter weight, mix;
+  bool finite_weights = true;  // so that a weight times the zero of a cell that does not exist is zero
   bool want_weight = false, want_mix = false;
   // Work is cut into items by the shape alone, so that any number of threads gives the same bits.
   int64_t channel_step = 1, batch_step = 1;  // an item is a box of channels x images

@@ -15,45 +15,49 @@ struct Tap {
 // The taps of every output of an image, rows and columns apart: tap and cell of an output are sums of the two.
 struct Places {
   struct List {
-    const TapCell *begin, *end;
-    int64_t count;
+    int64_t begin, end;  // among cells
+    int64_t count;       // what an average divides by
+    int64_t size() const { return end - begin; }
   };
-  List *rows, *columns;
+  std::vector<TapCell> cells;
+  std::vector<List> rows, columns;
+  int64_t most;  // taps of an output
   bool covered;  // every cell meets an output
 
-  Places(const Call& call, Scratch& scratch) {
+  explicit Places(const Call& call) {
     const bool pad = call.count_include_pad;
-    bool *row_seen = scratch.take<bool>(call.d.in * call.h.in), *column_seen = scratch.take<bool>(call.w.in);
-    rows = scratch.take<List>(call.d.out * call.h.out);
-    columns = scratch.take<List>(call.w.out);
-    TapCell* next = scratch.take<TapCell>(call.d.out * call.h.out * call.d.kernel * call.h.kernel + call.w.out * call.w.kernel);
+    std::vector<char> row_seen(call.d.in * call.h.in), column_seen(call.w.in);
+    auto add = [&](int64_t tap, int64_t cell, char& seen) {
+      cells.push_back({tap, cell, !seen});
+      seen = true;
+    };
     for (int64_t od = 0; od < call.d.out; ++od) {
       for (int64_t oh = 0; oh < call.h.out; ++oh) {
-        List& list = rows[od * call.h.out + oh];
-        list = {next, next, call.d.count(od, pad) * call.h.count(oh, pad)};
-        for (int64_t kd = 0; kd < call.d.kernel; ++kd) {
-          for (int64_t kh = 0; kh < call.h.kernel; ++kh) {
-            if (!call.d.inside(od, kd) || !call.h.inside(oh, kh)) continue;
+        const int64_t begin = int64_t(cells.size());
+        const Axis::Range deep = call.d.taps(od), high = call.h.taps(oh);
+        for (int64_t kd = deep.begin; kd < deep.end; ++kd) {
+          for (int64_t kh = high.begin; kh < high.end; ++kh) {
             const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
-            *next++ = {(kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in, !row_seen[row]};
-            row_seen[row] = true;
+            add((kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in, row_seen[row]);
           }
         }
-        list.end = next;
+        rows.push_back({begin, int64_t(cells.size()), call.d.count(od, pad) * call.h.count(oh, pad)});
       }
     }
     for (int64_t ow = 0; ow < call.w.out; ++ow) {
-      columns[ow] = {next, next, call.w.count(ow, pad)};
-      for (int64_t kw = 0; kw < call.w.kernel; ++kw) {
-        if (!call.w.inside(ow, kw)) continue;
-        const int64_t column = call.w.cell(ow, kw);
-        *next++ = {kw, column, !column_seen[column]};
-        column_seen[column] = true;
-      }
-      columns[ow].end = next;
+      const int64_t begin = int64_t(cells.size());
+      const Axis::Range wide = call.w.taps(ow);
+      for (int64_t kw = wide.begin; kw < wide.end; ++kw) add(kw, call.w.cell(ow, kw), column_seen[call.w.cell(ow, kw)]);
+      columns.push_back({begin, int64_t(cells.size()), call.w.count(ow, pad)});
     }
-    auto all = [](const bool* seen, int64_t n) { return std::all_of(seen, seen + n, [](bool one) { return one; }); };
-    covered = all(row_seen, call.d.in * call.h.in) && all(column_seen, call.w.in);
+    auto largest = [](const std::vector<List>& lists) {
+      int64_t most = 0;
+      for (const List& list : lists) most = std::max(most, list.size());
+      return most;
+    };
+    most = largest(rows) * largest(columns);
+    auto all = [](const std::vector<char>& seen) { return std::find(seen.begin(), seen.end(), 0) == seen.end(); };
+    covered = all(row_seen) && all(column_seen);
   }
 };
 
@@ -133,6 +137,10 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
   }
 
   descend(call.plan, region, gather<A, FULL>(grad, count));
+  if constexpr (!FULL) {  // a channel that does not exist has cells of zero, but a weight may be infinite
+    for (int64_t d = 0; d < dots; ++d) region.to_dot[d] = first_lanes<A>(region.to_dot[d], count);
+    for (int64_t m = 0; m < call.plan.mixes; ++m) region.to_mix[m] = first_lanes<A>(region.to_mix[m], count);
+  }
   V c[kept];
   if constexpr (D > 0) {
     for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
@@ -180,10 +188,8 @@ INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, 
       if constexpr (PER_LANE) {
         A* to = shared.dmixes + m * call.dmix.row;
         spread<A, FULL>(to, gather<A, FULL>(to, count) + region.to_mix[m], count);
-      } else if constexpr (FULL) {
-        mix_sums[m] += region.to_mix[m];
       } else {
-        for (int64_t i = 0; i < count; ++i) mix_sums[m][i] += region.to_mix[m][i];
+        mix_sums[m] += region.to_mix[m];
       }
     }
   }
@@ -201,8 +207,8 @@ void images(const Call& call, int64_t begin, int64_t end) {
   A* room = BACKWARD && call.y != nullptr && !direct ? scratch.take<A>(call.cells() * call.channel_step) : nullptr;
   V* sums = scratch.take<V>(call.plan.weights * taps);
   V* mix_sums = scratch.take<V>(call.plan.mixes);
-  const Places places(call, scratch);
-  Tap* here = scratch.take<Tap>(taps);
+  const Places places(call);
+  Tap* here = scratch.take<Tap>(places.most);
   constexpr bool unrolled = P::known && !PER_LANE && direct && LANES<A> >= 8;
   const bool dense = call.weight.tap == 1;  // masks are shared by all outputs
 
@@ -229,11 +235,13 @@ void images(const Call& call, int64_t begin, int64_t end) {
       for (int64_t row = 0, place = 0; row < call.d.out * call.h.out; ++row) {
         for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
           int64_t many = 0;
-          for (const TapCell* line = places.rows[row].begin; line != places.rows[row].end; ++line) {
-            for (const TapCell* column = places.columns[ow].begin; column != places.columns[ow].end; ++column) {
-              const int64_t cell = line->cell + column->cell;
-              const bool fresh = line->fresh && column->fresh && places.covered;
-              here[many++] = {line->tap + column->tap, cell * call.channels, cell * dx_stride, fresh};
+          for (int64_t r = places.rows[row].begin; r < places.rows[row].end; ++r) {
+            const TapCell& line = places.cells[r];
+            for (int64_t c = places.columns[ow].begin; c < places.columns[ow].end; ++c) {
+              const TapCell& column = places.cells[c];
+              const int64_t cell = line.cell + column.cell;
+              const bool fresh = line.fresh && column.fresh && places.covered;
+              here[many++] = {line.tap + column.tap, cell * call.channels, cell * dx_stride, fresh};
             }
           }
           const V cells = all<A>(A(std::max<int64_t>(1, places.rows[row].count * places.columns[ow].count)));

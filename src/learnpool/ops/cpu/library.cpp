@@ -26,7 +26,9 @@ using torch::stable::Tensor;
 using Numbers = std::vector<int64_t>;
 
 constexpr int64_t NODES = 4096;
-constexpr int64_t LARGE = int64_t(1) << 40;  // no number of a window may be larger, so that products of two fit
+// As in window.py: the numbers of a window are those PyTorch's own pools take, and taps can be numbered in 32 bits.
+constexpr int64_t LARGEST = (int64_t(1) << 31) - 1;
+constexpr int64_t TAPS = int64_t(1) << 24;
 
 // The widest instruction set this machine has; a narrower one where outputs would leave half a vector empty.
 const Kernels& kernels(int64_t outputs) {
@@ -82,9 +84,9 @@ Plan decode(const Numbers& program) {
 }
 
 Axis axis(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
-  STD_TORCH_CHECK(in >= 1 && in < LARGE, "learnpool: an axis of ", in, " cells");
-  STD_TORCH_CHECK(kernel >= 1 && stride >= 1 && padding >= 0 && dilation >= 1 && kernel < LARGE && stride < LARGE &&
-                      dilation < LARGE / kernel && padding <= kernel / 2,
+  STD_TORCH_CHECK(in >= 1 && in < LARGEST << 8, "learnpool: an axis of ", in, " cells");
+  STD_TORCH_CHECK(kernel >= 1 && stride >= 1 && padding >= 0 && dilation >= 1 && kernel <= TAPS && stride <= LARGEST &&
+                      dilation <= LARGEST && padding <= kernel / 2,
                   "learnpool: illegal window: kernel ", kernel, ", stride ", stride, ", padding ", padding, ", dilation ", dilation);
   Axis axis{in, 1, kernel, stride, padding, dilation};
   const int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
@@ -192,7 +194,7 @@ struct Work {
   std::vector<char> packed_weight, packed_mix;
 
   template <class A>
-  std::vector<char> pack(const Given& given, Parameter& strides) const {
+  std::vector<char> pack(const Given& given, Parameter& strides) {
     const int64_t channels = by_channel ? call.channels : 1;
     strides = strides_of(call, given.taps, channels, by_channel, by_place);
     // Vectors of neighbouring outputs may be read from a map before the first to one past the last, where they meet zeros.
@@ -200,15 +202,20 @@ struct Work {
     std::vector<char> packed((given.rows * strides.row + 2 * room) * sizeof(A));
     A* to = reinterpret_cast<A*>(packed.data()) + room;
     const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
+    A nothing = 0;  // or NaN
     for (int64_t row = 0; row < given.rows; ++row) {
       for (int64_t c = 0; c < channels; ++c) {
         given.each(call, row, c, by_place, [&](int64_t spot, int64_t index) {
           A* first = to + row * strides.row + c * strides.channel + spot * strides.place;
-          for (int64_t tap = 0; tap < given.taps; ++tap) first[tap * strides.tap] = from[index + tap];
+          for (int64_t tap = 0; tap < given.taps; ++tap) {
+            first[tap * strides.tap] = from[index + tap];
+            nothing += from[index + tap] * A(0);
+          }
         });
       }
     }
     strides.data = to;
+    call.finite_weights &= nothing == 0;
     return packed;
   }
 
@@ -254,7 +261,7 @@ Work prepare(const Tensor& x, const Tensor& weight, const Tensor& mix, const Num
   int64_t taps = 1;
   for (int64_t i = 0; i < dims; ++i) {
     *axes[3 - dims + i] = axis(x.size(x.dim() - dims + i), kernel[i], stride[i], padding[i], dilation[i], ceil_mode);
-    STD_TORCH_CHECK(kernel[i] < LARGE / taps, "learnpool: the window is too large");
+    STD_TORCH_CHECK(kernel[i] <= TAPS / taps, "learnpool: a window has at most ", TAPS, " taps");
     taps *= kernel[i];
   }
   call.count_include_pad = count_include_pad;
@@ -265,7 +272,7 @@ Work prepare(const Tensor& x, const Tensor& weight, const Tensor& mix, const Num
     // Room in every map for the last output's last tap that meets a cell, and for every cell.
     a->pitch = std::max(a->pitch, a->place(a->in - 1) + 1);
     for (int64_t k = 0; k < a->kernel; ++k) {
-      if (k * a->dilation % a->stride < a->phases()) a->pitch = std::max(a->pitch, a->out + k * a->dilation / a->stride);
+      if (a->meets(k)) a->pitch = std::max(a->pitch, a->out + k * a->dilation / a->stride);
     }
   }
   work.weight = check_parameter("weight", weight, x, call, dims, call.plan.weights, true);

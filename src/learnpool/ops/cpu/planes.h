@@ -32,7 +32,7 @@ constexpr int64_t BAND = 32;  // vectors of outputs
 template <class A>
 struct Layout {
   int64_t map, maps;      // length of a map, with room for a vector behind it; number of maps
-  int64_t taps;           // that meet a cell anywhere
+  int64_t taps;           // that meet a cell in any output: not all of the window's where the input is smaller than it
   int64_t *number, *shift, *back;  // [taps] number in the window; from an output to its cell in scratch, and in its map
   int64_t *readers, *begin;        // taps by map, last first; [maps + 1] where each map's begin
   int64_t* end;                    // [maps] behind the last cell of each
@@ -44,15 +44,16 @@ struct Layout {
   int64_t many;                    // of them
 
   Layout(const Call& call, Scratch& scratch) {
-    map = call.spots() + LANES<A>;
+    // Vectors end behind a map. With one band maps are finished in order, so they may end in the next one.
+    map = call.spots() + (call.d.in == 1 && call.spots() > BAND * LANES<A> ? LANES<A> : 0);
     maps = call.d.phases() * call.h.phases() * call.w.phases();
     list_taps(call, scratch);
     list_rows(call, scratch);
-    outside = scratch.take<Lane<A>>(maps * map);
+    outside = scratch.take<Lane<A>>(maps * map + LANES<A>);
     const A infinity = -std::numeric_limits<A>::infinity();
     Lane<A> bits;
     std::memcpy(&bits, &infinity, sizeof bits);
-    std::fill(outside, outside + maps * map, bits);
+    std::fill(outside, outside + maps * map + LANES<A>, bits);
     for (int64_t r = 0; r < call.d.in * call.h.in; ++r) {
       for (int64_t iw = 0; iw < call.w.in; ++iw) outside[row[r] + call.w.phase(iw) * map + call.w.place(iw)] = 0;
     }
@@ -82,36 +83,40 @@ struct Layout {
   }
 
   void list_taps(const Call& call, Scratch& scratch) {
-    const int64_t all = call.taps();
-    for (int64_t** list : {&number, &shift, &back, &readers}) *list = scratch.take<int64_t>(all);
+    struct Along {
+      int64_t k, place, phase;
+    };
+    auto list = [](const Axis& axis) {
+      std::vector<Along> met;
+      for (int64_t k = 0; k < axis.kernel; ++k) {
+        const int64_t reach = k * axis.dilation;
+        if (axis.meets(k)) met.push_back({k, reach / axis.stride, reach % axis.stride});
+      }
+      return met;
+    };
+    const std::vector<Along> deep = list(call.d), high = list(call.h), wide = list(call.w);
+    taps = int64_t(deep.size() * high.size() * wide.size());
+    for (int64_t** numbers : {&number, &shift, &back, &readers}) *numbers = scratch.take<int64_t>(taps);
     begin = scratch.take<int64_t>(maps + 1);
-    int64_t* map_of = scratch.take<int64_t>(all);
-    taps = margin = 0;
-    for (int64_t tap = 0; tap < all; ++tap) {
-      int64_t place = 0, phase = 0, rest = all, k = tap;
-      bool meets = true;
-      for (const Axis* axis : {&call.d, &call.h, &call.w}) {
-        rest /= axis->kernel;
-        const int64_t reach = k / rest * axis->dilation;
-        k %= rest;
-        meets &= reach % axis->stride < axis->phases();
-        place = place * axis->pitch + reach / axis->stride;
-        phase = phase * axis->phases() + reach % axis->stride;
+    int64_t* map_of = scratch.take<int64_t>(taps);
+    margin = 0;
+    int64_t t = 0;
+    for (const Along& d : deep) {
+      for (const Along& h : high) {
+        for (const Along& w : wide) {
+          number[t] = (d.k * call.h.kernel + h.k) * call.w.kernel + w.k;
+          map_of[t] = (d.phase * call.h.phases() + h.phase) * call.w.phases() + w.phase;
+          back[t] = (d.place * call.h.pitch + h.place) * call.w.pitch + w.place;
+          shift[t] = map_of[t] * map + back[t];
+          margin = std::max(margin, back[t]);
+          ++begin[map_of[t] + 1];
+          ++t;
+        }
       }
-      if (!meets) continue;
-      number[taps] = tap;
-      map_of[taps] = phase;
-      back[taps] = place;
-      shift[taps++] = phase * map + place;
-      margin = std::max(margin, place);
     }
-    int64_t next = 0;
-    for (int64_t m = 0; m < maps; ++m) {
-      for (int64_t t = taps - 1; t >= 0; --t) {
-        if (map_of[t] == m) readers[next++] = t;
-      }
-      begin[m + 1] = next;
-    }
+    for (int64_t m = 0; m < maps; ++m) begin[m + 1] += begin[m];
+    std::vector<int64_t> next(begin, begin + maps);
+    while (t-- > 0) readers[next[map_of[t]]++] = t;
   }
 
   void list_blocks(const Call& call, Scratch& scratch) {
@@ -130,10 +135,10 @@ struct Layout {
         int64_t count = 1, first = 0;
         bool all_there = lives;
         for (const auto& [axis, place] : {std::pair{&call.d, od}, {&call.h, oh}, {&call.w, ow}}) {
-          const int64_t f = axis->first(place);
+          const Axis::Range there = axis->taps(place);
           count *= axis->count(place, call.count_include_pad);
-          first = first < 0 || f < 0 ? -1 : first * axis->kernel + f;
-          all_there &= f == 0 && axis->inside(place, axis->kernel - 1);
+          first = first < 0 || there.size() == 0 ? -1 : first * axis->kernel + there.begin;
+          all_there &= there.size() == axis->kernel;
         }
         edge.count[i] = lives ? A(std::max<int64_t>(1, count)) : A(1);
         edge.live[i] = lives ? -1 : 0;
@@ -282,8 +287,9 @@ INLINE bool finite(const A* x, int64_t n) {
   for (; i < n; ++i) a[0] += x[i] * A(0);
   return !has_nan<A>((a + b) + (c + d));  // each is zero or NaN
 }
+
 // Responses of one vector of outputs. TAPS: how many, if known (else -1); EDGE: it is not whole; FINITE: no infinity or NaN
-// is among the cells and what reaches the outputs; WINNER: also find where the maximum is.
+// is among the cells and the weights; WINNER: also find where the maximum is.
 template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
 INLINE Mask<A> respond(const Call& call, const Layout<A>& layout, const Block<A>& block, const A* x, Weight weight,
                        Region<A, P>& region) {
@@ -301,18 +307,22 @@ INLINE Mask<A> respond(const Call& call, const Layout<A>& layout, const Block<A>
   for (int64_t t = 0; t < taps; ++t) {
     const int64_t at = block.at + layout.shift[t], number = TAPS > 0 ? t : layout.number[t];
     const V v = load<V>(x + at);
+    M outside{};
+    if constexpr (EDGE) outside = load<M>(layout.outside + at);
+    // Where there is no cell v is zero, so only a weight that is not finite would show.
+    auto product = [&](V w) -> V { return EDGE && !FINITE ? (V)((M)(w * v) & (outside == 0)) : w * v; };
     if constexpr (P::extremes) {
       V seen = v;
-      if constexpr (EDGE) seen = (V)((M)v | load<M>(layout.outside + at));
+      if constexpr (EDGE) seen = (V)((M)v | outside);
       const M won = FINITE ? seen > best : wins<A>(seen, best);
       best = won ? seen : best;
       if constexpr (WINNER) winner = won ? M{} + Lane<A>(number) : winner;
       total += v;
     }
     if constexpr (D >= 0) {
-      for (int d = 0; d < D; ++d) z[d] += weight(d, number) * v;
+      for (int d = 0; d < D; ++d) z[d] += product(weight(d, number));
     } else {
-      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, number) * v;
+      for (int64_t d = 0; d < dots; ++d) region.dots[d] += product(weight(d, number));
     }
   }
   if constexpr (D > 0) {
@@ -329,14 +339,16 @@ template <class A>
 struct Reached {
   int64_t size;
   A *to_mean, *to_max, *to_dot;  // at output 0
-  Lane<A>* winner;
+  Lane<A> *winner, *live;        // live: whether there is an output
 
   Reached(const Call& call, const Layout<A>& layout, Scratch& scratch) {
     size = layout.margin + layout.map + LANES<A>;
     to_mean = scratch.take<A>(size) + layout.margin;
     to_max = scratch.take<A>(size) + layout.margin;
     winner = scratch.take<Lane<A>>(size) + layout.margin;
+    live = scratch.take<Lane<A>>(size) + layout.margin;
     to_dot = scratch.take<A>(call.plan.weights * size) + layout.margin;
+    for (int64_t r = 0; r < call.d.out * call.h.out; ++r) std::fill_n(live + layout.output_row[r], call.w.out, Lane<A>(-1));
   }
 };
 
@@ -388,7 +400,7 @@ INLINE void grow_all(const Call& call, const Layout<A>& layout, const A* x, cons
 // The gradient of a map of cells: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] from each tap
 // that read it, here for the places of a band. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do.
 // MANY: how many taps, if known.
-template <int MANY, class P, bool PER_LANE, class A>
+template <int MANY, class P, bool PER_LANE, bool FINITE, class A>
 INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const Band& band, const Reached<A>& reached,
                     const A* masks, int64_t row_stride, int64_t tap_stride, A* gradients) {
   using V = Vec<A>;
@@ -407,10 +419,14 @@ INLINE void receive(const Call& call, const Layout<A>& layout, int64_t m, const 
         received += load<V>(to_mean + at) + (paid ? load<V>(to_max + at) : V{});
       }
       const A* w = masks + tap * tap_stride + (PER_LANE ? at : 0);
+      // Where there is no output c is zero, so only a weight that is not finite would show.
+      M live{};
+      if constexpr (!FINITE) live = load<M>(reached.live + at);
       for (int64_t d = 0; d < dots; ++d) {
-        const V c = load<V>(to_dot + d * size + at);
-        if constexpr (PER_LANE) received += c * load<V>(w + d * row_stride);
-        else received += c * w[d * row_stride];
+        V by = load<V>(to_dot + d * size + at);
+        if constexpr (PER_LANE) by *= load<V>(w + d * row_stride);
+        else by *= w[d * row_stride];
+        received += FINITE ? by : (V)((M)by & live);
       }
     }
     store(gradients + i, received);
@@ -447,9 +463,10 @@ struct Plane {
   }
 };
 
-// One vector of outputs, forward or backward.
+// One vector of outputs, forward or backward. `finite` becomes NaN where it ends at an edge and something that is not finite
+// reaches a mask: it will meet zeros in place of cells.
 template <class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE, bool EDGE, class A>
-INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region) {
+INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region, Vec<A>& finite) {
   using V = Vec<A>;
   using M = Mask<A>;
   const Call& call = plane.call;
@@ -479,7 +496,9 @@ INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& reg
     store(reached.winner + at, winner);
   }
   for (int64_t d = 0; d < (P::known ? P::weights : call.plan.weights); ++d) {
-    store(reached.to_dot + d * reached.size + at, there(region.to_dot[d]));
+    const V to_dot = there(region.to_dot[d]);
+    store(reached.to_dot + d * reached.size + at, to_dot);
+    if constexpr (EDGE) finite += to_dot * A(0);
   }
   for (int64_t m = 0; call.want_mix && m < (P::known ? P::mixes : call.plan.mixes); ++m) {
     if constexpr (PER_LANE) {
@@ -491,12 +510,15 @@ INLINE void work(const Plane<A>& plane, const Block<A>& block, Region<A, P>& reg
   }
 }
 
-// A band whose cells (and what reaches its outputs) are in scratch: to its values, or to all gradients.
+// What is done to a band whose cells (and what reaches its outputs) are in scratch.
 template <class A>
-using Step = void (*)(Plane<A>& plane, const Band& band);
+struct Steps {
+  bool (*values)(Plane<A>& plane, const Band& band);     // to its values, or to what reaches its responses: is that finite?
+  void (*gradients)(Plane<A>& plane, const Band& band);  // from there to all gradients
+};
 
 template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
-void step(Plane<A>& plane, const Band& band) {
+bool values(Plane<A>& plane, const Band& band) {
   const Call& call = plane.call;
   const Layout<A>& layout = plane.layout;
   for (int64_t d = 0; !PER_LANE && d < call.plan.weights; ++d) {
@@ -504,6 +526,7 @@ void step(Plane<A>& plane, const Band& band) {
       plane.dense[d * call.taps() + tap] = plane.masks[d * call.weight.row + tap * call.weight.tap];
     }
   }
+  Vec<A> finite{};
   auto blocks = [&](auto& region) {
     for (int64_t b = band.begin; b < band.end; ++b) {
       const Block<A>& block = layout.blocks[b];
@@ -511,8 +534,8 @@ void step(Plane<A>& plane, const Band& band) {
         __builtin_prefetch(plane.next + i, 0, 2);
         if constexpr (BACKWARD) __builtin_prefetch(plane.own + i, 1, 2);
       }
-      if (block.edge != nullptr) work<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, region);
-      else work<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, region);
+      if (block.edge != nullptr) work<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, region, finite);
+      else work<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, region, finite);
     }
   };
   if constexpr (P::known) {
@@ -521,33 +544,44 @@ void step(Plane<A>& plane, const Band& band) {
   } else {
     blocks(plane.region);
   }
-  if constexpr (BACKWARD) {
-    // As many masks at a time as there are registers for; P says how many there are at all.
-    constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : BYTES == 64 ? 3 : 1;
-    constexpr int chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
-    if (call.want_weight) {
-      grow_all<TAPS, chunk, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks, band);
-    }
-    const A* masks = PER_LANE ? plane.masks : plane.dense;
-    const int64_t row = PER_LANE ? call.weight.row : TAPS > 0 ? TAPS : call.taps(), tap = PER_LANE ? call.weight.tap : 1;
-    for (int64_t m = 0; call.y != nullptr && m < layout.maps; ++m) {
-      A* to = plane.gradients + m * layout.map;
-      switch (TAPS > 0 ? layout.begin[m + 1] - layout.begin[m] : -1) {
-        case 1: receive<1, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
-        case 2: receive<2, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
-        case 4: receive<4, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
-        default: receive<-1, P, PER_LANE>(call, layout, m, band, plane.reached, masks, row, tap, to);
-      }
+  return !has_nan<A>(finite);
+}
+
+template <class A, class P, int TAPS, bool PER_LANE, bool FINITE>
+void gradients(Plane<A>& plane, const Band& band) {
+  const Call& call = plane.call;
+  const Layout<A>& layout = plane.layout;
+  // As many masks at a time as there are registers for; P says how many there are at all.
+  constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : BYTES == 64 ? 3 : 1;
+  constexpr int chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
+  if (call.want_weight) {
+    grow_all<TAPS, chunk, FINITE, PER_LANE>(call, layout, plane.x, plane.reached, plane.sums, plane.dmasks, band);
+  }
+  const A* masks = PER_LANE ? plane.masks : plane.dense;
+  const int64_t row = PER_LANE ? call.weight.row : TAPS > 0 ? TAPS : call.taps(), tap = PER_LANE ? call.weight.tap : 1;
+  for (int64_t m = 0; call.y != nullptr && m < layout.maps; ++m) {
+    A* to = plane.gradients + m * layout.map;
+    switch (TAPS > 0 ? layout.begin[m + 1] - layout.begin[m] : -1) {
+      case 1: receive<1, P, PER_LANE, FINITE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+      case 2: receive<2, P, PER_LANE, FINITE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+      case 4: receive<4, P, PER_LANE, FINITE>(call, layout, m, band, plane.reached, masks, row, tap, to); break;
+      default: receive<-1, P, PER_LANE, FINITE>(call, layout, m, band, plane.reached, masks, row, tap, to);
     }
   }
 }
 
+template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
+constexpr Steps<A> steps() {
+  if constexpr (BACKWARD) return {values<A, P, true, TAPS, PER_LANE, FINITE>, gradients<A, P, TAPS, PER_LANE, FINITE>};
+  else return {values<A, P, false, TAPS, PER_LANE, FINITE>, nullptr};
+}
+
 // All items [begin, end): planes of images x channels. `careful` is for planes that infinity or NaN comes into.
 template <class T, bool BACKWARD>
-void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> careful, int64_t begin, int64_t end) {
+void planes(Plane<Accumulator<T>>& plane, Steps<Accumulator<T>> fast, Steps<Accumulator<T>> careful, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t lanes = LANES<A>;
-  Plane<A> plane(call);
+  const Call& call = plane.call;
   const Layout<A>& layout = plane.layout;
   const int64_t input_rows = call.d.in * call.h.in, output_rows = call.d.out * call.h.out;
   // A band of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of places.
@@ -587,7 +621,7 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
         T* out = static_cast<T*>(call.y) + index * (BACKWARD ? call.cells() : call.places());
         // Rows read, rows of outputs read or written, rows of gradients written.
         int64_t in = 0, outputs = 0, written = 0;
-        bool tame = true;
+        bool tame = call.finite_weights;
         for (int64_t b = 0, from = 0; b < layout.many; b += many) {
           const bool last = b + many >= layout.many;
           const Band band{b, last ? layout.many : b + many, from, last ? layout.map : layout.blocks[b + many].at};
@@ -600,13 +634,13 @@ void planes(const Call& call, Step<Accumulator<T>> fast, Step<Accumulator<T>> ca
           split<false>(call, layout, first, in, read, plane.x);
           if constexpr (BACKWARD) {
             read = widened(grads + behind * call.w.out, (outputs - behind) * call.w.out);
-            tame = tame && finite(read, (outputs - behind) * call.w.out);
             for (int64_t r = behind; r < outputs; ++r, read += call.w.out) {
               copy<lanes>(read, plane.outputs + layout.output_row[r], call.w.out);
             }
           }
-          (tame ? fast : careful)(plane, band);
+          const bool still = (tame ? fast : careful).values(plane, band);
           if constexpr (BACKWARD) {
+            (tame && still ? fast : careful).gradients(plane, band);
             if (call.y == nullptr) continue;
             const int64_t before = written;
             if (last) written = input_rows;

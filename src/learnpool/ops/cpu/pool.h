@@ -217,22 +217,25 @@ void run(const Call& call, int64_t begin, int64_t end) {
     if constexpr (std::is_same_v<A, double>) return images<T, Any, BACKWARD, false>(call, begin, end);
     else return with_program(call.plan, [&](auto program) { images<T, decltype(program), BACKWARD, false>(call, begin, end); });
   }
-  Step<A> fast = step<A, Any, BACKWARD, -1, true, true>, careful = step<A, Any, BACKWARD, -1, true, false>;
+  Plane<A> plane(call);
+  Steps<A> fast = steps<A, Any, BACKWARD, -1, true, true>(), careful = steps<A, Any, BACKWARD, -1, true, false>();
   if (!per_lane) {
-    fast = step<A, Any, BACKWARD, -1, false, true>;
-    careful = step<A, Any, BACKWARD, -1, false, false>;
+    fast = steps<A, Any, BACKWARD, -1, false, true>();
+    careful = steps<A, Any, BACKWARD, -1, false, false>();
     if constexpr (!std::is_same_v<A, double>) {
       with_program(call.plan, [&](auto program) {
         using P = decltype(program);
         if constexpr (P::known) {
-          if (call.taps() == 9) fast = step<A, P, BACKWARD, 9, false, true>;
-          else if (call.taps() == 4) fast = step<A, P, BACKWARD, 4, false, true>;
-          else fast = step<A, P, BACKWARD, -1, false, true>;
+          // Straight code is for the whole window: the layout says how many of its taps there are.
+          const bool whole = plane.layout.taps == call.taps();
+          if (whole && call.taps() == 9) fast = steps<A, P, BACKWARD, 9, false, true>();
+          else if (whole && call.taps() == 4) fast = steps<A, P, BACKWARD, 4, false, true>();
+          else fast = steps<A, P, BACKWARD, -1, false, true>();
         }
       });
     }
   }
-  planes<T, BACKWARD>(call, fast, careful, begin, end);
+  planes<T, BACKWARD>(plane, fast, careful, begin, end);
 }
 
 template <bool BACKWARD>

@@ -178,6 +178,14 @@ INLINE Vec<A> gather(const T* p, int64_t count) {
   return load<Vec<A>>(lanes);
 }
 
+// The first `count` lanes, and zeros.
+template <class A>
+INLINE Vec<A> first_lanes(Vec<A> v, int64_t count) {
+  A lanes[LANES<A>] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = v[i];
+  return load<Vec<A>>(lanes);
+}
+
 template <class A, bool FULL, class T>
 INLINE void spread(T* p, Vec<A> v, int64_t count) {
   if constexpr (FULL && std::is_same_v<T, A>) {

@@ -1,5 +1,7 @@
 """``learnpool data``: what it prints, draws and refuses."""
 
+import gzip
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -7,7 +9,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from data_files import TWO_CLASSES, write_cifar, write_folder, write_idx, write_svhn
+from data_files import TWO_CLASSES, cifar_files, write_cifar, write_folder, write_idx, write_svhn, write_tar
 from learnpool.lab.data import load, show
 from learnpool.lab.data.catalog import SOURCES
 from learnpool.lab.data.check import check
@@ -23,8 +25,11 @@ def _an_empty_directory(monkeypatch, tmp_path):
 def publish(monkeypatch, name, path):
     """Make what lies at ``path`` the published content."""
     source = SOURCES[name]
-    remotes = tuple(replace(remote, md5=compute_md5(path / remote.file)) for remote in source.remotes)
-    monkeypatch.setitem(SOURCES, name, replace(source, remotes=remotes))
+    files = [(remote, path / remote.file) for remote in source.remotes]
+    remotes = tuple(replace(remote, md5=compute_md5(file)) for remote, file in files)
+    contents = {name: content for _, file in files for name, content in source.iter_contents(file)}
+    sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
+    monkeypatch.setitem(SOURCES, name, replace(source, remotes=remotes, md5=sums))
 
 
 def test_data_alone_shows_its_commands_with_examples(learnpool):
@@ -87,19 +92,60 @@ def test_check_finds_other_content(learnpool, tmp_path, monkeypatch):
     write_idx(tmp_path / "mnist")
     publish(monkeypatch, "mnist", tmp_path / "mnist")
     path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
-    wanted = compute_md5(path)
-    path.write_bytes(path.read_bytes() + b"\0")  # gzip does not mind
+    content = gzip.decompress(path.read_bytes())
+    other = content[:-2] + content[:-3:-1]
+    path.write_bytes(gzip.compress(other))
     status, text, error = learnpool("data", "check", "mnist", "--data-dir", ".")
     assert (status, error) == (2, "")
     assert text.startswith("mnist: wrong\n")
-    assert f"mnist/t10k-labels-idx1-ubyte.gz: wanted MD5 {wanted}, got {compute_md5(path)}\n" in text
+    md5, wanted = (hashlib.md5(data).hexdigest() for data in (other, content))
+    assert f"mnist/t10k-labels-idx1-ubyte.gz: wanted t10k-labels-idx1-ubyte of MD5 {wanted} inside, got {md5}\n" in text
     path.write_bytes(path.read_bytes()[:-9])
     status, text, _ = learnpool("data", "check", "--data-dir", ".", "--json")
     (report,) = json.loads(text)
     assert status == 2
     assert report["name"] == "mnist"
-    assert [state for _, _, state in report["files"]] == ["checksum right"] * 3 + ["checksum wrong"]
-    assert "wanted a whole gzip file" in report["problems"][1]
+    assert [state for _, _, state in report["files"]] == ["checksum right"] * 3 + ["broken"]
+    (problem,) = report["problems"]
+    assert "wanted a whole gzip file" in problem
+
+
+@pytest.mark.usefixtures("small_sources")
+def test_check_judges_content_where_the_container_differs(learnpool, tmp_path, monkeypatch):
+    write_idx(tmp_path / "mnist")
+    publish(monkeypatch, "mnist", tmp_path / "mnist")
+    labels, images = (tmp_path / f"mnist/train-{what}-ubyte.gz" for what in ("labels-idx1", "images-idx3"))
+    labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes()), mtime=1_591_335_661))
+    images.with_name("train-images.idx3-ubyte").write_bytes(gzip.decompress(images.read_bytes()))
+    images.unlink()
+    status, text, _ = learnpool("data", "check", "mnist", "--data-dir", ".")
+    assert (status, text.splitlines()[0]) == (0, "mnist: right")
+    assert "labels-idx1-ubyte.gz" in text
+    assert text.count("content right, packed differently than the published file") == 1
+    assert text.count("checksum right") == 3  # the unpacked one too
+
+
+@pytest.mark.usefixtures("small_sources")
+def test_check_judges_the_files_of_an_archive(learnpool, tmp_path, monkeypatch):
+    files = cifar_files("cifar10")
+    write_tar(tmp_path / "cifar-10-python.tar.gz", files)
+    publish(monkeypatch, "cifar10", tmp_path)
+    write_tar(tmp_path / "cifar-10-python.tar.gz", files, "elsewhere")
+    status, text, _ = learnpool("data", "check", "cifar10", "--data-dir", ".")
+    assert status == 0
+    assert "content right, packed differently" in text
+    write_tar(tmp_path / "cifar-10-python.tar.gz", files | {"data_batch_2": files["data_batch_3"]})
+    status, text, _ = learnpool("data", "check", "cifar10", "--data-dir", ".")
+    assert status == 2
+    assert "cifar-10-python.tar.gz: wanted data_batch_2 of MD5" in text
+
+
+@pytest.mark.usefixtures("small_sources")
+def test_check_does_not_call_content_right_that_nobody_published(learnpool, tmp_path):
+    write_tar(tmp_path / "cifar-100-binary.tar.gz", cifar_files("cifar100", binary=True))
+    status, text, _ = learnpool("data", "check", "cifar100", "--data-dir", ".")
+    assert status == 2
+    assert "cifar-100-binary.tar.gz: wanted MD5 03b5dce01913d631647c71ecec9e9cb8, got " in text
 
 
 def test_check_what_is_not_there(learnpool):

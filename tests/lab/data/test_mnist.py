@@ -58,7 +58,7 @@ def change_label(label):
         (IMAGES, lambda data: b"<html>", "wanted a whole gzip file, got a broken one"),
         (IMAGES, lambda data: data[:50] + b"?" + data[51:], "wanted a whole gzip file, got a broken one"),
         (IMAGES, lambda data: gzip.compress(gzip.decompress(data)[:-1]), "wanted 31,376 bytes, got 31,375"),
-        (IMAGES, lambda data: gzip.compress(gzip.decompress(data) + b"?"), "wanted 31,376 bytes, got 31,377"),
+        (IMAGES, lambda data: gzip.compress(gzip.decompress(data) + b"?"), "wanted 31,376 bytes, got more"),
         (IMAGES, lambda data: gzip.compress(idx_bytes(np.zeros((40, 28, 27)))), "wanted 40×28×28 cells, got 40×28×27"),
         (IMAGES, lambda data: gzip.compress(idx_bytes(np.zeros((41, 28, 28)))), "wanted 40×28×28 cells, got 41×28×28"),
         (IMAGES, lambda data: gzip.compress(idx_bytes(np.zeros(40))), "begins with 00000803, got 00000801"),

@@ -28,9 +28,9 @@ def test_svhn_without_extra(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"X": np.zeros((32, 32, 3, 39), np.uint8)}, "wanted X as integers 32×32×3×40, got uint8 32×32×3×39"),
-        ({"X": np.zeros((32, 32, 3, 40))}, "wanted X as integers 32×32×3×40, got float64 32×32×3×40"),
-        ({"X": np.zeros((32, 32, 3, 40), np.int16)}, "wanted X as uint8, got int16"),
+        ({"X": np.zeros((32, 32, 3, 39), np.uint8)}, "wanted X as uint8 32×32×3×40, got uint8 32×32×3×39"),
+        ({"X": np.zeros((32, 32, 3, 40))}, "wanted X as uint8 32×32×3×40, got double 32×32×3×40"),
+        ({"X": np.zeros((32, 32, 3, 40), np.int16)}, "wanted X as uint8 32×32×3×40, got int16 32×32×3×40"),
         ({"y": np.zeros((40, 1), np.uint8)}, "wanted labels 1 to 10, got 0 to 0"),
         ({"y": np.full((40, 1), 11, np.uint8)}, "wanted labels 1 to 10, got 11 to 11"),
         ({"y": np.ones((1, 40), np.uint8)}, "wanted y as integers 40×1, got uint8 1×40"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ def check(name: str, data_dir: Path, workers: int = 0) -> DataReport:
             _check_files(report, SOURCES[name], data_dir)
         data = None if report.missing else load(name, data_dir)
     except DataError as error:
-        report.problems.append(str(error))
+        report.problems += [str(error)] if str(error) not in report.problems else []
         return report
     if data is None:
         return report
@@ -79,9 +80,26 @@ def _check_files(report: DataReport, source: Source, data_dir: Path) -> None:
     files = source.find_files(data_dir)
     report.missing = not files
     for path in files:
-        published = source.get_checksum(path.name)
-        state = "no published checksum" if published is None else "checksum right"
-        if published is not None and (md5 := compute_md5(path)) != published:
-            state = "checksum wrong"
-            report.problems.append(f"{path}: wanted MD5 {published}, got {md5}")
+        state, problem = _check_file(source, path)
         report.files.append((str(path), path.stat().st_size, state))
+        report.problems += [problem] if problem else []
+
+
+def _check_file(source: Source, path: Path) -> tuple[str, str]:
+    """What the checksum of a file says, and what is wrong; a file packed differently is judged by its content."""
+    published, md5 = source.get_checksum(path.name), compute_md5(path)
+    if md5 == published:
+        return "checksum right", ""
+    try:
+        contents = {name: hashlib.md5(data, usedforsecurity=False) for name, data in source.iter_contents(path)}
+    except DataError as error:
+        return "broken", str(error)
+    wanted = {name: source.get_checksum(name) for name in contents}
+    for name, content in contents.items():
+        if wanted[name] not in (None, content.hexdigest()):
+            return "content wrong", f"{path}: wanted {name} of MD5 {wanted[name]} inside, got {content.hexdigest()}"
+    if contents and all(wanted.values()):
+        return "content right, packed differently than the published file", ""
+    if published is None:
+        return "no published checksum", ""
+    return "checksum wrong", f"{path}: wanted MD5 {published}, got {md5}"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +13,10 @@ import torch
 from .cifar_batches import parse_binary, parse_pickle
 from .source import Remote, Source
 from .split import DataError, Split
+from .unpacking import iter_archive, read_file
 
 TORONTO = "https://www.cs.toronto.edu/~kriz/"
+PICKLE_SLACK = 128  # bytes of an image beside its pixels: a label, the name of a file
 
 
 class Release(NamedTuple):
@@ -53,7 +52,7 @@ class CifarSource(Source):
         if found is None:
             return {}
         release, place = found
-        contents = dict(read_members(place, release.files))
+        contents = dict(self._iter_members(release, place))
         parse = parse_binary if release.binary else parse_pickle
         splits = {}
         for split, files in (("train", release.train), ("test", (release.test,))):
@@ -68,6 +67,20 @@ class CifarSource(Source):
                 torch.from_numpy(images.reshape(-1, *self.shape)), torch.from_numpy(labels.reshape(-1))
             )
         return splits
+
+    def iter_contents(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        release = next((release for release in self.releases if release.archive == path.name), None)
+        return self._iter_members(release, path) if release else iter(())
+
+    def _iter_members(self, release: Release, place: Path) -> Iterator[tuple[str, bytes]]:
+        """Name and content of each file of a release, from a directory or an archive."""
+        counts = {file: self.counts["train"] // len(release.train) for file in release.train}
+        counts[release.test] = self.counts["test"]
+        slack = 2 if release.binary else PICKLE_SLACK
+        limits = {file: (count + 1) * (int(np.prod(self.shape)) + slack) for file, count in counts.items()}
+        if place.is_dir():
+            return ((file, read_file(place / file, limit)) for file, limit in limits.items())
+        return iter_archive(place, limits)
 
     def _find_release(self, data_dir: Path) -> tuple[Release, Path] | None:
         """The first release that is whole, and its directory or archive."""
@@ -87,28 +100,6 @@ class CifarSource(Source):
         if partial:
             raise DataError(partial)
         return None
-
-
-def read_members(place: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, from a directory or from an archive in one pass."""
-    if place.is_dir():
-        yield from ((name, (place / name).read_bytes()) for name in names)
-        return
-    missing = set(names)
-    try:
-        with gzip.open(place) as packed:
-            with tarfile.open(fileobj=packed, mode="r|") as archive:
-                for member in archive:
-                    name = Path(member.name).name
-                    if name in missing and (content := archive.extractfile(member)):
-                        yield name, content.read()
-                        missing.remove(name)
-            while packed.read(1 << 20):  # to its end, where its checksum is
-                pass
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{place}: wanted a whole tar.gz archive, got a broken one ({error})") from None
-    if missing:
-        raise DataError(f"{place}: wanted {', '.join(sorted(missing))} inside, got an archive without")
 
 
 FIVE_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -139,6 +130,12 @@ CIFAR10 = CifarSource(
         "data_batch_4": "634d18415352ddfa80567beed471001a",
         "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
         "test_batch": "40351d587109b95175f43aff81a1287e",
+        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+        "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+        "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+        "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+        "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
 )
 CIFAR100_CLASSES = """

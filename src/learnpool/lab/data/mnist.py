@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from .source import DIGIT_CLASSES, Remote, Source, check_labels, format_shape
 from .split import DataError, Split
+from .unpacking import read_file, read_start
 
 UBYTE = 8
 SPLITS = {"train": "train", "test": "t10k"}  # a split, and how its files' names begin
@@ -35,6 +35,16 @@ class IdxSource(Source):
             splits[split] = Split(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long())
         return splits
 
+    def iter_contents(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        if path.suffix == ".gz":
+            name = _get_official_name(path.stem)
+            split = next(split for split, start in SPLITS.items() if name.startswith(start))
+            shape = (self.counts[split], *(self.shape[1:] if "images" in name else ()))
+            yield name, read_file(path, _count_bytes(shape))
+
+    def get_checksum(self, file: str) -> str | None:
+        return super().get_checksum(_get_official_name(file))
+
     def _find_by_name(self, data_dir: Path) -> dict[str, Path]:
         """Official name → path, all of them from one directory."""
         best: dict[str, Path] = {}
@@ -56,10 +66,8 @@ class IdxSource(Source):
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """The unsigned bytes of an idx file, which has to be of ``shape``."""
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: wanted a whole gzip file, got a broken one ({error})") from None
+    wanted = _count_bytes(shape)
+    data = read_start(path, wanted + 1)
     start = 4 + 4 * len(shape)
     magic = bytes((0, 0, UBYTE, len(shape)))
     if data[:4] != magic:
@@ -67,10 +75,17 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     sizes = tuple(np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">u4").tolist())
     if sizes != shape:
         raise DataError(f"{path}: wanted {format_shape(shape)} cells, got {format_shape(sizes)} by its header")
-    wanted = start + int(np.prod(shape))
     if len(data) != wanted:
-        raise DataError(f"{path}: wanted {wanted:,} bytes, got {len(data):,}")
+        raise DataError(f"{path}: wanted {wanted:,} bytes, got {'more' if len(data) > wanted else f'{len(data):,}'}")
     return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
+
+
+def _count_bytes(shape: tuple[int, ...]) -> int:
+    return 4 + 4 * len(shape) + int(np.prod(shape))
+
+
+def _get_official_name(file: str) -> str:
+    return file.replace(".idx", "-idx")
 
 
 def _list_remotes(mirrors: tuple[str, ...], *sums: tuple[int, str]) -> tuple[Remote, ...]:
@@ -94,6 +109,12 @@ MNIST = IdxSource(
         (1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
         (4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
     ),
+    md5={
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
 )
 FASHION_MNIST = IdxSource(
     name="fashion-mnist",
@@ -111,4 +132,10 @@ FASHION_MNIST = IdxSource(
         (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
         (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
     ),
+    md5={
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    },
 )  # fmt: skip

@@ -1,13 +1,13 @@
 """A data set as data: its files, where they are published, their checksums, and what has to be in them.
 
-The MD5 sums are the ones torchvision publishes; the CIFAR archives' stand on the sets' own page as well. A size bounds
-what is taken from a server.
+The MD5 sums are the ones torchvision publishes; the CIFAR archives' stand on the sets' own page as well. Those of
+unpacked files follow from files of a published sum. A size bounds what is taken from a server.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Source(ABC):
     balance: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # images of each class, where known
     folders: tuple[str, ...] = ()  # where to look inside the data directory, besides itself
     remotes: tuple[Remote, ...] = ()
-    md5: Mapping[str, str] = field(default_factory=dict)  # of files that are not fetched by themselves
+    md5: Mapping[str, str] = field(default_factory=dict)  # of files that are not fetched, or packed in those that are
 
     @abstractmethod
     def find_files(self, data_dir: Path) -> list[Path]:
@@ -47,8 +47,12 @@ class Source(ABC):
     def read(self, data_dir: Path) -> dict[str, Split]:
         """The splits by name, from the files that ``find_files`` finds; none if the set is not there."""
 
+    def iter_contents(self, path: Path) -> Iterator[tuple[str, bytes]]:
+        """What a packed file holds, by the names ``get_checksum`` knows; nothing for a file that is not packed."""
+        return iter(())
+
     def get_checksum(self, file: str) -> str | None:
-        """The published MD5 of a file of this set, by the file's name."""
+        """The published MD5 of a file of this set, or of what is packed in it, by name."""
         return ({remote.file: remote.md5 for remote in self.remotes} | dict(self.md5)).get(file)
 
 

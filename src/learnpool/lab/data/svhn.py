@@ -9,9 +9,12 @@ import torch
 
 from .source import DIGIT_CLASSES, Remote, Source, check_labels, format_shape
 from .split import DataError, Split
+from .unpacking import check_mat_size
 
 STANFORD = "http://ufldl.stanford.edu/housenumbers/"
 SPLITS = ("train", "test", "extra")
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+MAT_SLACK = 1 << 20  # bytes beside images and labels
 
 
 class SvhnSource(Source):
@@ -39,20 +42,22 @@ class SvhnSource(Source):
 
 def read_mat(path: Path, shape: tuple[int, int, int, int]) -> Split:
     """The images, which have to be of ``shape`` [N, C, H, W], and labels of a MATLAB file."""
-    from scipy.io import loadmat
+    from scipy.io import loadmat, whosmat
 
+    count, channels, height, width = shape
+    check_mat_size(path, int(np.prod(shape)) + 8 * count + MAT_SLACK)
     try:
+        variables = {name: (size, kind) for name, size, kind in whosmat(path)}
+        for name, wanted, kinds in (("X", (height, width, channels, count), ("uint8",)), ("y", (count, 1), INTEGERS)):
+            size, kind = variables.get(name, ((), "nothing"))
+            if size != wanted or kind not in kinds:
+                need = f"{'integers' if kinds is INTEGERS else kinds[0]} {format_shape(wanted)}"
+                raise DataError(f"{path}: wanted {name} as {need}, got {kind} {format_shape(size)}".rstrip())
         content = loadmat(path, variable_names=("X", "y"))
+    except DataError:
+        raise
     except Exception as error:  # a broken file can fail in any way
         raise DataError(f"{path}: wanted a whole MATLAB file, got a broken one ({error})") from None
-    count, channels, height, width = shape
-    for name, wanted in (("X", (height, width, channels, count)), ("y", (count, 1))):
-        cells = content.get(name)
-        if cells is None or cells.shape != wanted or cells.dtype.kind not in "ui":
-            came = "nothing" if cells is None else f"{cells.dtype} {format_shape(cells.shape)}"
-            raise DataError(f"{path}: wanted {name} as integers {format_shape(wanted)}, got {came}")
-    if content["X"].dtype != np.uint8:
-        raise DataError(f"{path}: wanted X as uint8, got {content['X'].dtype}")
     labels = content["y"][:, 0].astype(np.int64)
     check_labels(path, int(labels.min()), int(labels.max()), range(1, 11))
     images = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))

@@ -5,6 +5,7 @@ import pytest
 from learnpool.formatting import (
     escape_control_characters,
     format_count,
+    format_html_table,
     format_number,
     format_percent,
     format_table,
@@ -48,6 +49,16 @@ def test_a_table_aligns_its_columns():
 
 def test_the_gap_of_a_table():
     assert format_table([("a", "b"), ("cc", "d")], gap=4) == "a     b\ncc    d"
+
+
+def test_a_table_for_a_notebook():
+    text = format_html_table([("pool", "parameters"), ("<b>&\x1b", "9")], right=(1,))
+    assert text.splitlines() == [
+        "<table>",
+        '<tr><th style="text-align: left">pool</th><th style="text-align: right">parameters</th></tr>',
+        '<tr><td style="text-align: left">&lt;b&gt;&amp;\\x1b</td><td style="text-align: right">9</td></tr>',
+        "</table>",
+    ]
 
 
 def test_rows_of_another_length_are_no_table():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from html import escape
 from unicodedata import category
 
 UNSAFE = ("Cc", "Cs", "Zl", "Zp")  # control characters, bytes that are no UTF-8, separators of lines and paragraphs
@@ -37,6 +38,20 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), gap
         for row in safe
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def format_html_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """The same rows for a notebook; the first holds the heads."""
+    lines: list[str] = []
+    for row in rows:
+        tag = "td" if lines else "th"
+        cells = (
+            f'<{tag} style="text-align: {"right" if place in right else "left"}">'
+            f"{escape(escape_control_characters(cell))}</{tag}>"
+            for place, cell in enumerate(row)
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return "\n".join(["<table>", *lines, "</table>"])
 
 
 def escape_control_characters(text: str) -> str:

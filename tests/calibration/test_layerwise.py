@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -318,6 +319,15 @@ def test_the_report_prints(net):
     assert text[2].split() == ["pool", "before", "after"]
     assert [line.split()[0] for line in text[3:]] == ["pool1", "pool2", "the"]
     assert all(line.endswith(" 0.00 %") for line in text[3:])
+
+
+def test_the_report_is_shown_in_a_prompt_and_a_notebook(net):
+    convert(net, "mixed")
+    report = calibrate(net, BATCHES)
+    assert repr(report) == str(report)
+    cells = re.findall("<t[dh][^>]*>(.*?)</t[dh]>", report._repr_html_())
+    assert cells[:5] == ["pool", "", "before", "after", "pool1"]
+    assert cells[-4:] == ["the network&#x27;s output", "", report.__repr__().split()[-4] + " %", "0.00 %"]
 
 
 def test_restore_still_puts_the_old_pools_back(net):

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from learnpool import GatedPool2d, StochasticPool2d
-from learnpool.explanation.positions import PIXELS, Follow, Grid
+from learnpool.explanation.positions import PIXELS, Grid, PositionTracker
 
 
 def reached(net, height, width):
@@ -27,7 +27,7 @@ def reached(net, height, width):
 
 def followed(net, height, width):
     x = torch.zeros(1, 1, height, width)
-    follow = Follow(x)
+    follow = PositionTracker(x)
     with torch.no_grad(), follow:
         y = net(x)
     return follow.grid(y)
@@ -82,4 +82,4 @@ def test_other_sizes_cover_what_was_covered():
     assert followed(up, 4, 4) == Grid((0.25, 0.25), (0.5, 0.5))
     assert followed(nn.AdaptiveAvgPool2d(2), 8, 12) == Grid((2.0, 3.0), (4.0, 6.0))
     lost = followed(lambda x: x.flatten().reshape(1, 4, 4, 4), 8, 8)  # no map in between
-    assert lost == PIXELS.spread((8, 8), (4, 4)) == Grid((1.0, 1.0), (2.0, 2.0))
+    assert lost == PIXELS.resize((8, 8), (4, 4)) == Grid((1.0, 1.0), (2.0, 2.0))

@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from torch import Tensor, nn
 
 from .. import observation
 from ..conversion.swap import Swap, list_swaps
-from ..formatting import format_count, format_percent, format_table
+from ..formatting import format_count, format_html_table, format_percent, format_table
 from ..names import Part
 from ..parameters import TreeParameters
 from .least_squares import fit
@@ -36,20 +37,28 @@ class PoolFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ``calibrate`` reached; prints as a table."""
+    """What ``calibrate`` reached, shown as a table."""
 
     pools: tuple[PoolFit, ...]
     images: int
     output_before: float  # the same of the network's output
     output_after: float
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return f"{self._title()}\n\n{format_table(self._rows(), right=(2, 3))}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self._title())}</p>\n{format_html_table(self._rows(), right=(2, 3))}"
+
+    def _title(self) -> str:
+        pools, images = format_count(len(self.pools), "pool"), format_count(self.images, "image")
+        return f"{pools} fitted on {images}; distance to the original network: ‖new − old‖ / ‖old‖"
+
+    def _rows(self) -> list[tuple[str, ...]]:
         distances = [(fit.name, fit.pool, fit.before, fit.after) for fit in self.pools]
         distances.append(("the network's output", "", self.output_before, self.output_after))
         rows = [(name, pool, format_percent(old, 2), format_percent(new, 2)) for name, pool, old, new in distances]
-        title = f"{format_count(len(self.pools), 'pool')} fitted on {format_count(self.images, 'image')}"
-        title += "; distance to the original network: ‖new − old‖ / ‖old‖"
-        return f"{title}\n\n{format_table([('pool', '', 'before', 'after'), *rows], right=(2, 3))}"
+        return [("pool", "", "before", "after"), *rows]
 
 
 def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) -> Calibration:

@@ -6,9 +6,10 @@ A gate's inner product ω · x is itself a pool, of one Filter; so the operator 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,47 +19,10 @@ from torch.nn.parameter import is_lazy
 from .. import functional, observation, sharing
 from ..ops import reference
 from ..parameters import TreeParameters
-from ..tree import Code, Filter, Tree, decode
-from .facts import NEAR, FilterFacts, GateFacts, MixFacts, PoolFacts, table
-from .positions import Follow, Grid
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The learned pools of a network in the order of its modules; prints as a table, draws on request."""
-
-    pools: tuple[PoolFacts, ...]
-    images: int = 0  # in the batch
-    image: Tensor | None = field(default=None, repr=False)  # the first of them, [channels, height, width]
-
-    def __getitem__(self, name: str) -> PoolFacts:
-        for pool in self.pools:
-            if pool.name == name:
-                return pool
-        raise KeyError(f"no learned pool {name!r}; there are: {', '.join(pool.name for pool in self.pools)}")
-
-    def __str__(self) -> str:
-        return table(self.pools, self.images)
-
-    def statistics(self) -> dict[str, float]:
-        """The numbers that change in training, by flat names such as ``pool1.gate0.entropy``."""
-        found: dict[str, float] = {}
-        for pool in self.pools:
-            for mix in (mix for mix in pool.mixes if mix.learned):
-                found[f"{pool.name}.{mix.name}.mean"] = mix.mean
-                if mix.a.numel() > 1:
-                    found |= {f"{pool.name}.{mix.name}.min": mix.least, f"{pool.name}.{mix.name}.max": mix.most}
-            for gate in pool.gates:
-                for what in ("mean", "near_0", "near_1", "entropy"):
-                    if (value := getattr(gate, what)) is not None:
-                        found[f"{pool.name}.{gate.name}.{what}"] = value
-        return found
-
-    def draw(self) -> Any:
-        """A matplotlib figure: masks, filters and proportions, and what gates chose over the batch's first image."""
-        from .pictures import draw
-
-        return draw(self.pools, self.image)
+from ..tree import Code, Filter, Node, Tree, decode
+from .pools import NEAR, FilterExplanation, GateExplanation, MixExplanation, PoolExplanation
+from .positions import Grid, PositionTracker
+from .result import Explanation
 
 
 def explain(model: nn.Module, batch: Any = None) -> Explanation:
@@ -84,23 +48,23 @@ def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
 
 
 def _explain(model: nn.Module, batch: Any, maps: bool) -> Explanation:
-    pools = {name or type(pool).__name__: pool for name, pool in learned(model)}
+    modules = {name or type(pool).__name__: pool for name, pool in find_learned_pools(model)}
     owners: dict[int, str] = {}
-    facts = [_facts(name, pool, owners) for name, pool in pools.items()]
+    pools = [_read_pool(name, pool, owners) for name, pool in modules.items()]
     if batch is None:
-        return Explanation(tuple(facts))
+        return Explanation(tuple(pools))
     images = observation.get_images("explain", batch)
-    seen = {fact.name: Seen(len(fact.gates)) for fact in facts if fact.gates}
-    drawn = images if maps and images.dim() == 4 and len(images) else None
-    with observation.preserve_state(model), watching({name: pools[name] for name in seen}, seen, drawn):
+    sums = {pool.name: GateSums(len(pool.gates)) for pool in pools if pool.gates}
+    mapped = images if maps and images.dim() == 4 and len(images) else None
+    with observation.preserve_state(model), record_gates({name: modules[name] for name in sums}, sums, mapped):
         observation.run_batch("explain", model, batch)
-    image = None if drawn is None else drawn[0].detach().to("cpu", torch.float32)
-    told = [seen[fact.name].told(fact) if fact.name in seen else fact for fact in facts]
-    return Explanation(tuple(told), len(images), image)
+    image = None if mapped is None else mapped[0].detach().to("cpu", torch.float32)
+    measured = [sums[pool.name].add_to(pool) if pool.name in sums else pool for pool in pools]
+    return Explanation(tuple(measured), len(images), image)
 
 
-def learned(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
-    """The learned pools of a network and their names; ValueError if there are none or they have no values to tell."""
+def find_learned_pools(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
+    """The learned pools of a network and their names; ValueError if there are none or they have no values yet."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"explain: model must be a module, got {type(model).__name__}")
     pools = [(name, module) for name, module in model.named_modules() if isinstance(module, TreeParameters)]
@@ -115,24 +79,32 @@ def learned(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
     return iter(pools)
 
 
-def _facts(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolFacts:
-    """A pool's parameters, node by node."""
-    nodes, names = decode(pool.tree.program).nodes, node_names(pool.tree)
-    weight, a = _values(pool.weight), _values(pool.proportions())
+def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolExplanation:
+    """A pool's parameters, node by node; ``owners`` says which pool a parameter was met in first."""
+    names = name_nodes(pool.tree)
+    weight, a = _copy_to_cpu(pool.weight), _copy_to_cpu(pool.proportions())
     mixes, gates, filters = [], [], []
-    for place, node in enumerate(nodes):
-        if node.code == Code.FILTER:
-            filters.append(FilterFacts(names[place], weight[node.parameter]))
-        elif node.code == Code.GATE:
-            gates.append(GateFacts(names[place], names[node.left], names[node.right], weight[node.parameter]))
-        elif node.code in (Code.MIX, Code.FIXED):
-            fixed = torch.full((1,) * (pool.dims + 1), node.a)
-            value = a[node.parameter] if node.code == Code.MIX else fixed
-            mixes.append(MixFacts(names[place], names[node.left], names[node.right], node.code == Code.MIX, value))
+    for node, node_name in zip(decode(pool.tree.program).nodes, names, strict=True):
+        match node.code:
+            case Code.FILTER:
+                filters.append(FilterExplanation(node_name, weight[node.parameter]))
+            case Code.GATE:
+                sides = names[node.left], names[node.right]
+                gates.append(GateExplanation(node_name, *sides, weight[node.parameter]))
+            case Code.MIX:
+                sides = names[node.left], names[node.right]
+                mixes.append(MixExplanation(node_name, *sides, learned=True, a=a[node.parameter]))
+            case Code.FIXED:
+                sides = names[node.left], names[node.right]
+                fixed = torch.full((1,) * (pool.dims + 1), node.a)
+                mixes.append(MixExplanation(node_name, *sides, learned=False, a=fixed))
+            case _:
+                if not _is_plain_leaf(node):
+                    raise ValueError(f"explain: unknown node {node.code!r}")
     parameters = list(pool.parameters())
     tied = next((owners[id(p)] for p in parameters if id(p) in owners), None)
     owners |= {id(p): name for p in parameters if id(p) not in owners}
-    return PoolFacts(
+    return PoolExplanation(
         name,
         pool.tree,
         pool.share,
@@ -145,31 +117,28 @@ def _facts(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolFacts
     )
 
 
-def _values(parameter: Tensor | None) -> Tensor:
+def _copy_to_cpu(parameter: Tensor | None) -> Tensor:
     return torch.empty(0) if parameter is None else parameter.detach().to("cpu", torch.float32, copy=True)
 
 
-def node_names(tree: Tree) -> list[str]:
+def name_nodes(tree: Tree) -> list[str]:
     """A name for every node, breadth first: ``gate0``, ``filter1``, ``mix0``, ``fixed0`` for a fixed mix, ``max``."""
-    words = {
-        Code.MAX: "max",
-        Code.AVG: "mean",
-        Code.FILTER: "filter",
-        Code.GATE: "gate",
-        Code.MIX: "mix",
-        Code.FIXED: "fixed",
-    }
-    counts = dict.fromkeys(words, 0)
+    counts: Counter[Code] = Counter()
     names = []
     for node in decode(tree.program).nodes:
-        counted = "" if node.code in (Code.MAX, Code.AVG) else str(counts[node.code])
-        names.append(words[node.code] + counted)
+        word = "mean" if node.code == Code.AVG else node.code.name.lower()
+        names.append(word if _is_plain_leaf(node) else f"{word}{counts[node.code]}")
         counts[node.code] += 1
     return names
 
 
-class Seen:
-    """Running sums over the gates of one pool."""
+def _is_plain_leaf(node: Node) -> bool:
+    """Whether a node is a leaf without parameters, such as Max: there is nothing to explain but its name."""
+    return node.parameter < 0 and node.left < 0
+
+
+class GateSums:
+    """Running sums of s = σ(ω · x) over the gates of one pool."""
 
     def __init__(self, gates: int) -> None:
         self.sums: list[Any] = [0] * gates
@@ -177,31 +146,31 @@ class Seen:
         self.maps: list[Tensor] = []
         self.regions: Grid | None = None
 
-    def add(self, pool: Any, x: Tensor, follow: Follow | None) -> None:
+    def add(self, pool: Any, x: Tensor, tracker: PositionTracker | None) -> None:
         """One call of the pool."""
-        logits = list(gate_logits(pool, x))
+        logits = list(compute_gate_logits(pool, x))
         for gate, z in enumerate(logits):
             s = z.sigmoid()
             entropy = (torch.special.entr(s) + torch.special.entr(1 - s)) / math.log(2)
             self.sums[gate] += torch.stack([s.sum(), (s < NEAR).sum(), (s > 1 - NEAR).sum(), entropy.sum()])
         self.count += logits[0].numel() if logits else 0
-        if follow is not None and not self.maps:  # a pool called twice shows its first call
+        if tracker is not None and not self.maps:  # a pool called twice keeps the maps of its first call
             self.maps = [z.sigmoid()[0].to("cpu", torch.float32) for z in logits if z.dim() == pool.dims + 2]
-            self.regions = follow.grid(x).regions(pool.window) if pool.dims == 2 and self.maps else None
+            self.regions = tracker.grid(x).regions(pool.window) if pool.dims == 2 and self.maps else None
 
-    def told(self, pool: PoolFacts) -> PoolFacts:
-        """The pool with what was seen of it; nothing if it was not called."""
+    def add_to(self, pool: PoolExplanation) -> PoolExplanation:
+        """The pool with the means of these sums; as it is if it was never called."""
         if not self.count:
             return pool
         gates = []
         for place, gate in enumerate(pool.gates):
             mean, near_0, near_1, entropy = (self.sums[place].double() / self.count).tolist()
-            shown = self.maps[place] if self.maps else None
-            gates.append(replace(gate, mean=mean, near_0=near_0, near_1=near_1, entropy=entropy, map=shown))
+            gate_map = self.maps[place] if self.maps else None
+            gates.append(replace(gate, mean=mean, near_0=near_0, near_1=near_1, entropy=entropy, map=gate_map))
         return replace(pool, gates=tuple(gates), regions=self.regions)
 
 
-def gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
+def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
     rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == Code.GATE]
     if not rows:
@@ -216,18 +185,18 @@ def gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
 
 
 @contextmanager
-def watching(pools: dict[str, TreeParameters], seen: dict[str, Seen], image: Tensor | None) -> Iterator[None]:
-    """While on, every call of a pool adds to what was seen of it."""
-    follow = None if image is None else Follow(image)
+def record_gates(pools: dict[str, TreeParameters], sums: dict[str, GateSums], image: Tensor | None) -> Iterator[None]:
+    """While on, every call of a pool adds to its sums."""
+    tracker = None if image is None else PositionTracker(image)
 
-    def watch(name: str) -> Any:
+    def make_hook(name: str) -> Any:
         def hook(pool: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            seen[name].add(pool, args[0] if args else kwargs["input"], follow)
+            sums[name].add(pool, args[0] if args else kwargs["input"], tracker)
 
         return hook
 
     with ExitStack() as stack:
         for name, pool in pools.items():
-            stack.callback(pool.register_forward_pre_hook(watch(name), with_kwargs=True).remove)
-        stack.enter_context(follow or nullcontext())
+            stack.callback(pool.register_forward_pre_hook(make_hook(name), with_kwargs=True).remove)
+        stack.enter_context(tracker or nullcontext())
         yield

@@ -1,7 +1,7 @@
 """What pools learned, drawn: masks and filters as heat maps, proportions as bars, and over an image what gates chose.
 
-The only room of the library that needs matplotlib, so it is imported when a picture is asked for and not before. It has
-the colours of all our pictures.
+The only module of the library that needs matplotlib, so it is imported when a picture is asked for and not before. It
+has the colours of all our pictures.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from ..formatting import format_number
 from ..ops.window import format_size
-from .facts import FilterFacts, GateFacts, MixFacts, PoolFacts, averaged, heading
+from .pools import FilterExplanation, GateExplanation, MixExplanation, PoolExplanation
 from .positions import Grid
+from .tables import average_bank, describe_pool
 
 INK, GREY, PALE = "#1f2328", "#656d76", "#d8dee4"
 LEFT, RIGHT = "#d9730d", "#2f6fb5"  # left is what a proportion multiplies: max, or the first filter
@@ -33,22 +34,22 @@ CHANNELS = 4  # shown singly
 GATES = 7  # of one pool that are shown
 
 
-def draw(pools: Sequence[PoolFacts], image: Tensor | None) -> Figure:
+def draw(pools: Sequence[PoolExplanation], image: Tensor | None) -> Figure:
     """A figure: a strip for each gate (its mask, and what it chose over ``image``), then filters and proportions."""
     strips: list[tuple[Any, ...]] = []  # height, what paints it, and its further arguments
     if image is not None:
-        strips.append((TITLE + PANEL, legend, image))
+        strips.append((TITLE + PANEL, draw_legend, image))
     for pool in pools:
-        strips.append((HEAD, named, pool))
-        reach = largest([*pool.gates, *pool.filters])
+        strips.append((HEAD, draw_heading, pool))
+        reach = find_largest([*pool.gates, *pool.filters])
         mapped = [] if image is None or pool.regions is None else [gate for gate in pool.gates if gate.map is not None]
-        strips += [(TITLE + PANEL + FOOT, chosen, pool, gate, reach, image) for gate in mapped[:GATES]]
+        strips += [(TITLE + PANEL + FOOT, draw_gate, pool, gate, reach, image) for gate in mapped[:GATES]]
         masks = [*([] if mapped else pool.gates), *pool.filters]
-        rest = [(item, plane) for item in masks for plane in planes(pool)] + [(mix, None) for mix in pool.mixes]
+        rest = [(item, plane) for item in masks for plane in list_planes(pool)] + [(mix, None) for mix in pool.mixes]
         across = int((WIDTH - 2 * EDGE + GAP) / (PANEL + GAP))
         for first in range(0, len(rest), across):
             row = rest[first : first + across]
-            strips.append((TITLE + max(tall(item) for item, _ in row) + FOOT, banks, pool, row, reach))
+            strips.append((TITLE + max(get_panel_height(item) for item, _ in row) + FOOT, draw_row, pool, row, reach))
     page, top = Page(sum(strip[0] for strip in strips) + 2 * EDGE), EDGE
     for height, paint, *arguments in strips:
         paint(page, top, *arguments)
@@ -70,13 +71,12 @@ class Page:
         self.figure.text(x / WIDTH, 1 - y / self.height, text, va="center", **options)
 
 
-def legend(page: Page, top: float, image: Tensor) -> None:
+def draw_legend(page: Page, top: float, image: Tensor) -> None:
     """The image itself, and how to read the colours."""
     axes = page.panel(EDGE, top + TITLE, PANEL, PANEL)
-    shown = scaled(image)
-    axes.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1)
+    axes.imshow(scale_to_unit(image).numpy(), cmap="gray", vmin=0, vmax=1)
     axes.set(xticks=[], yticks=[])
-    caption(axes, "the image", f"{image.shape[-2]}×{image.shape[-1]}")
+    add_caption(axes, "the image", f"{image.shape[-2]}×{image.shape[-1]}")
     x = EDGE + PANEL + GAP
     bar = page.panel(x, top + TITLE + 0.45, 3.2, 0.16)
     bar.imshow(torch.linspace(0, 1, 128)[None].numpy(), cmap=SIDES, aspect="auto", extent=(0, 1, 0, 1))
@@ -92,40 +92,42 @@ def legend(page: Page, top: float, image: Tensor) -> None:
     page.text(x, top + TITLE + 1.2, where, fontsize=9, color=GREY, linespacing=1.5)
 
 
-def named(page: Page, top: float, pool: PoolFacts) -> None:
+def draw_heading(page: Page, top: float, pool: PoolExplanation) -> None:
     """The pool's name and kind over a line."""
     height = 1 - (top + 0.08) / page.height
     page.figure.add_artist(Line2D([EDGE / WIDTH, 1 - EDGE / WIDTH], [height] * 2, color=PALE, linewidth=0.8))
     page.text(EDGE, top + 0.3, pool.name, fontsize=12, weight="bold", color=INK)
-    said = heading(pool)
-    said = said if len(said) < 100 else said[:99] + "…"
+    text = describe_pool(pool)
+    text = text if len(text) < 100 else text[:99] + "…"
     if sum(gate.map is not None for gate in pool.gates) > GATES:
-        said += f"; {GATES} of {len(pool.gates)} gates drawn"
-    page.text(WIDTH - EDGE, top + 0.3, said, fontsize=8.5, color=GREY, ha="right")
+        text += f"; {GATES} of {len(pool.gates)} gates drawn"
+    page.text(WIDTH - EDGE, top + 0.3, text, fontsize=8.5, color=GREY, ha="right")
 
 
-def chosen(page: Page, top: float, pool: PoolFacts, gate: GateFacts, reach: float, image: Tensor) -> None:
+def draw_gate(
+    page: Page, top: float, pool: PoolExplanation, gate: GateExplanation, reach: float, image: Tensor
+) -> None:
     """A gate's mask, its mean over channels over the image, and the channels in which it varies most."""
     assert gate.map is not None
     assert pool.regions is not None
-    bank(page.panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
+    draw_weight(page.panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
     varied = gate.map.flatten(1).std(1, correction=0).argsort(descending=True)[: CHANNELS - 1].tolist()
     maps = [(f"mean of {len(gate.map)}", gate.map.mean(0))]
     maps += [(f"channel {channel}", gate.map[channel]) for channel in varied if len(gate.map) > 1]
     for place, (title, values) in enumerate(maps):
         axes = page.panel(EDGE + (place + 1) * (PANEL + GAP), top + TITLE, PANEL, PANEL)
-        over(axes, values, image, pool.regions)
+        draw_gate_map(axes, values, image, pool.regions)
         low, high = float(values.min()), float(values.max())
-        caption(axes, title, f"s {format_number(low)} to {format_number(high)}")
+        add_caption(axes, title, f"s {format_number(low)} to {format_number(high)}")
 
 
-def over(axes: Any, values: Tensor, image: Tensor, regions: Grid) -> None:
+def draw_gate_map(axes: Any, values: Tensor, image: Tensor, regions: Grid) -> None:
     """A gate map in the colours of the sides where its regions lie, darkened where the image is dark."""
     (y, x), (dy, dx) = regions
     rows, columns = values.shape
     extent = (x - dx / 2, x + (columns - 0.5) * dx, y + (rows - 0.5) * dy, y - dy / 2)
     axes.imshow(values.numpy(), cmap=SIDES, vmin=0, vmax=1, extent=extent, interpolation="nearest")
-    grey = scaled(image)
+    grey = scale_to_unit(image)
     grey = grey.mean(-1) if grey.dim() == 3 else grey
     height, width = grey.shape
     shade = torch.zeros(height, width, 4)
@@ -134,69 +136,72 @@ def over(axes: Any, values: Tensor, image: Tensor, regions: Grid) -> None:
     axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
 
 
-def banks(page: Page, top: float, pool: PoolFacts, row: Sequence[Any], reach: float) -> None:
+def draw_row(page: Page, top: float, pool: PoolExplanation, row: Sequence[Any], reach: float) -> None:
     """Masks, filters and proportions side by side."""
     for place, (item, plane) in enumerate(row):
-        axes = page.panel(EDGE + place * (PANEL + GAP), top + TITLE, PANEL, tall(item))
-        if isinstance(item, MixFacts):
-            proportions(axes, item)
+        axes = page.panel(EDGE + place * (PANEL + GAP), top + TITLE, PANEL, get_panel_height(item))
+        if isinstance(item, MixExplanation):
+            draw_mix(axes, item)
         else:
-            bank(axes, pool, item, reach, plane)
+            draw_weight(axes, pool, item, reach, plane)
 
 
-def tall(item: Any) -> float:
+def get_panel_height(item: Any) -> float:
     """One proportion is a bar, anything else fills its panel."""
-    return BAR if isinstance(item, MixFacts) and item.a.numel() == 1 else PANEL
+    return BAR if isinstance(item, MixExplanation) and item.a.numel() == 1 else PANEL
 
 
-def planes(pool: PoolFacts) -> Sequence[int | None]:
+def list_planes(pool: PoolExplanation) -> Sequence[int | None]:
     """What of a mask or filter fits a panel: all of it, or each plane of a 3d one."""
     return range(pool.window.kernel[0]) if pool.window is not None and pool.window.dims == 3 else (None,)
 
 
-def bank(axes: Any, pool: PoolFacts, item: GateFacts | FilterFacts, reach: float, plane: int | None = None) -> None:
+def draw_weight(
+    axes: Any, pool: PoolExplanation, item: GateExplanation | FilterExplanation, reach: float, plane: int | None = None
+) -> None:
     """One mask or filter; below it, what a gate chooses between."""
     assert pool.window is not None
-    values, of = averaged(item.weight, pool.window.kernel)
+    values, remark = average_bank(item.weight, pool.window.kernel)
     grid = values if plane is None else values[plane]
-    heat_map(axes, grid.reshape(-1, grid.shape[-1]).tolist(), SIGNED, (-2 * reach, 2 * reach))  # numbers stay legible
-    name = f"{'ω' if isinstance(item, GateFacts) else 'v'} of {item.name}"
-    caption(axes, name if plane is None else f"{name}[{plane}]", of)
-    if isinstance(item, GateFacts):
-        sides(axes, item.left, item.right)
+    limits = (-2 * reach, 2 * reach)  # pale enough for the numbers to stay legible
+    draw_heat_map(axes, grid.reshape(-1, grid.shape[-1]).tolist(), SIGNED, limits)
+    name = f"{'ω' if isinstance(item, GateExplanation) else 'v'} of {item.name}"
+    add_caption(axes, name if plane is None else f"{name}[{plane}]", remark)
+    if isinstance(item, GateExplanation):
+        label_sides(axes, item.left, item.right)
 
 
-def proportions(axes: Any, mix: MixFacts) -> None:
+def draw_mix(axes: Any, mix: MixExplanation) -> None:
     """One proportion as a bar, one per channel as dots, one per region as a map."""
     channels, *grid = mix.a.shape
     values = mix.a.flatten().sort().values.tolist()
     if len(values) == 1:
         axes.barh([0, 0], [mix.mean, 1 - mix.mean], left=[0, mix.mean], color=[LEFT, RIGHT], height=1)
         axes.set(xlim=(0, 1), ylim=(-0.5, 0.5), xticks=[], yticks=[])
-        caption(axes, f"a of {mix.name}", "" if mix.learned else "not learned")
-        sides(axes, f"{mix.left} {format_number(mix.mean)}", f"{mix.right} {format_number(1 - mix.mean)}")
+        add_caption(axes, f"a of {mix.name}", "" if mix.learned else "not learned")
+        label_sides(axes, f"{mix.left} {format_number(mix.mean)}", f"{mix.right} {format_number(1 - mix.mean)}")
     elif math.prod(grid) > 1 and len(grid) == 2:
-        heat_map(axes, mix.a.mean(0).tolist(), SIDES, (0, 1))
-        caption(axes, f"a of {mix.name}", f"mean of {channels}" if channels > 1 else format_size(grid))
-        sides(axes, mix.left, mix.right)
+        draw_heat_map(axes, mix.a.mean(0).tolist(), SIDES, (0, 1))
+        add_caption(axes, f"a of {mix.name}", f"mean of {channels}" if channels > 1 else format_size(grid))
+        label_sides(axes, mix.left, mix.right)
     else:
         axes.scatter(range(len(values)), values, s=14, c=values, cmap=SIDES, vmin=0, vmax=1, ec=GREY, lw=0.5)
         axes.axhline(0.5, color=PALE, linewidth=0.8, zorder=0)
         axes.set(ylim=(-0.1, 1.1), xticks=[], yticks=[])
-        caption(axes, f"a of {mix.name}", f"{format_number(mix.least)} to {format_number(mix.most)}")
+        add_caption(axes, f"a of {mix.name}", f"{format_number(mix.min)} to {format_number(mix.max)}")
         axes.text(0.03, 0.97, f"1: {mix.left}", transform=axes.transAxes, fontsize=8, color=LEFT, va="top")
         axes.text(0.97, 0.03, f"0: {mix.right}", transform=axes.transAxes, fontsize=8, color=RIGHT, ha="right")
         axes.set_xlabel(f"{len(values)} values, sorted", fontsize=8, color=GREY)
 
 
-def sides(axes: Any, left: str, right: str) -> None:
+def label_sides(axes: Any, left: str, right: str) -> None:
     """What is blended, below a panel in its colours."""
     below = axes.transAxes + ScaledTranslation(0, -3 / 72, axes.figure.dpi_scale_trans)
     axes.text(0, 0, left, color=LEFT, transform=below, fontsize=8, va="top")
     axes.text(1, 0, right, color=RIGHT, transform=below, fontsize=8, va="top", ha="right")
 
 
-def caption(axes: Any, title: str, beside: str) -> None:
+def add_caption(axes: Any, title: str, beside: str) -> None:
     """What is seen, and how to read it, on one line above a panel."""
     above = axes.transAxes + ScaledTranslation(0, 4 / 72, axes.figure.dpi_scale_trans)
     axes.text(0, 1, title, transform=above, fontsize=8.5, weight="bold", color=INK, va="bottom")
@@ -204,19 +209,19 @@ def caption(axes: Any, title: str, beside: str) -> None:
     axes.spines[:].set_color(GREY)
 
 
-def largest(items: Sequence[GateFacts | FilterFacts]) -> float:
+def find_largest(items: Sequence[GateExplanation | FilterExplanation]) -> float:
     """The largest mask or filter value of a pool, so that its heat maps share a scale."""
     return max([1e-6, *(float(item.weight.abs().max()) for item in items)])
 
 
-def scaled(image: Tensor) -> Tensor:
+def scale_to_unit(image: Tensor) -> Tensor:
     """``[channels, h, w]`` as ``[h, w, 3]`` or ``[h, w]`` from 0 to 1, whatever a network's preparation made of it."""
-    shown = image.movedim(0, -1) if len(image) == 3 else image.mean(0)
-    low, high = shown.min(), shown.max()
-    return (shown - low) / (high - low).clamp(min=1e-12)
+    pixels = image.movedim(0, -1) if len(image) == 3 else image.mean(0)
+    low, high = pixels.min(), pixels.max()
+    return (pixels - low) / (high - low).clamp(min=1e-12)
 
 
-def heat_map(
+def draw_heat_map(
     axes: Any, grid: list[list[float]], colours: Any, limits: tuple[float, float], numbers: bool = True
 ) -> None:
     """Numbers on their colours, as far as they are legible."""

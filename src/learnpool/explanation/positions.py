@@ -28,18 +28,18 @@ class Grid(NamedTuple):
     ) -> Grid:
         """The centres of windows over these cells."""
         shift = [d * (k - 1) / 2 - p for k, p, d in zip(kernel, padding, dilation, strict=True)]
-        return self._moved(shift, stride)
+        return self._map(shift, stride)
 
     def regions(self, window: Window) -> Grid:
-        """The centres of a pool's regions."""
+        """The centres of a pool's regions over these cells."""
         return self.windows(window.kernel, window.stride, window.padding, window.dilation)
 
-    def spread(self, old: Sequence[int], new: Sequence[int]) -> Grid:
+    def resize(self, old: Sequence[int], new: Sequence[int]) -> Grid:
         """``new`` cells over what ``old`` ones covered."""
         factor = [o / n for o, n in zip(old, new, strict=True)]
-        return self._moved([f / 2 - 0.5 for f in factor], factor)
+        return self._map([f / 2 - 0.5 for f in factor], factor)
 
-    def _moved(self, shift: Sequence[float], factor: Sequence[float]) -> Grid:
+    def _map(self, shift: Sequence[float], factor: Sequence[float]) -> Grid:
         """Cell i of the new grid is cell ``shift + factor · i`` of this one."""
         (y, x), (dy, dx) = self
         return Grid((y + dy * shift[0], x + dx * shift[1]), (dy * factor[0], dx * factor[1]))
@@ -48,7 +48,7 @@ class Grid(NamedTuple):
 PIXELS = Grid((0.5, 0.5), (1.0, 1.0))
 
 
-class Follow(TorchDispatchMode):
+class PositionTracker(TorchDispatchMode):
     """Keep the grid of every map made from ``image`` while the mode is on."""
 
     def __init__(self, image: Tensor) -> None:
@@ -58,23 +58,23 @@ class Follow(TorchDispatchMode):
         self.grids[image] = PIXELS
 
     def grid(self, x: Tensor) -> Grid:
-        """The grid of a map; one that was lost sight of is spread over the whole image."""
-        found: Grid | None = self.grids.get(x)
-        return PIXELS.spread(self.size, x.shape[-2:]) if found is None else found
+        """The grid of a map; one that cannot be traced to the image is taken to cover all of it."""
+        grid: Grid | None = self.grids.get(x)
+        return PIXELS.resize(self.size, x.shape[-2:]) if grid is None else grid
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        source = next((t for t in flat((*args, *(kwargs or {}).values())) if t in self.grids), None)
+        source = next((t for t in iter_tensors((*args, *(kwargs or {}).values())) if t in self.grids), None)
         if source is None:
             return out
-        for made in flat((out,)):
-            grid = follow(self.grids[source], named(func, args, kwargs or {}), source, made)
+        for made in iter_tensors((out,)):
+            grid = propagate_grid(self.grids[source], bind_arguments(func, args, kwargs or {}), source, made)
             if grid is not None:
                 self.grids[made] = grid
         return out
 
 
-def follow(grid: Grid, given: dict[str, Any], source: Tensor, made: Tensor) -> Grid | None:
+def propagate_grid(grid: Grid, given: dict[str, Any], source: Tensor, made: Tensor) -> Grid | None:
     """The grid of what an operation with the arguments ``given`` makes of a map; None if it is no map any more."""
     if made.dim() < 3:
         return None
@@ -83,37 +83,39 @@ def follow(grid: Grid, given: dict[str, Any], source: Tensor, made: Tensor) -> G
     if kernel is None and "stride" in given and isinstance(given.get("weight"), Tensor):
         kernel = given["weight"].shape[2:]
     if kernel is not None and "stride" in given and made.dim() == 4:
-        stride, padding, dilation = (two(given.get(k), e) for k, e in (("stride", 1), ("padding", 0), ("dilation", 1)))
-        stride = stride if given["stride"] else two(kernel, 1)
+        stride, padding, dilation = (
+            to_pair(given.get(name), default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+        )
+        stride = stride if given["stride"] else to_pair(kernel, 1)
         if not given.get("transposed"):
-            return grid.windows(two(kernel, 1), stride, padding, dilation)
-        shift = [p - d * (k - 1) / 2 for k, p, d in zip(two(kernel, 1), padding, dilation, strict=True)]
-        return grid._moved([n / s for n, s in zip(shift, stride, strict=True)], [1 / s for s in stride])
+            return grid.windows(to_pair(kernel, 1), stride, padding, dilation)
+        shift = [p - d * (k - 1) / 2 for k, p, d in zip(to_pair(kernel, 1), padding, dilation, strict=True)]
+        return grid._map([n / s for n, s in zip(shift, stride, strict=True)], [1 / s for s in stride])
     pad = given.get("pad", given.get("padding"))  # left, right, top, bottom
     if isinstance(pad, (list, tuple)) and len(pad) > 1 and made.dim() == source.dim():
-        return grid._moved([-pad[2] if len(pad) > 2 else 0, -pad[0]], [1, 1])
+        return grid._map([-pad[2] if len(pad) > 2 else 0, -pad[0]], [1, 1])
     if old == new:
         return grid
-    return grid.spread(old, new) if made.dim() == source.dim() == 4 else None
+    return grid.resize(old, new) if made.dim() == source.dim() == 4 else None
 
 
-def named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind_arguments(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an operator by name, with its defaults."""
     schema = func._schema.arguments
     defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     return defaults | dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
 
 
-def flat(values: Sequence[Any]) -> Iterator[Tensor]:
+def iter_tensors(values: Sequence[Any]) -> Iterator[Tensor]:
     """The tensors among arguments or results, inside lists too."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (tuple, list)):
-            yield from flat(value)
+            yield from iter_tensors(value)
 
 
-def two(value: Any, empty: int) -> list[int]:
+def to_pair(value: Any, default: int) -> list[int]:
     """``3``, ``[3]`` or ``[3, 3]`` as two numbers."""
-    values: list[int] = [value] if isinstance(value, int) else list(value or [empty])
+    values: list[int] = [value] if isinstance(value, int) else list(value or [default])
     return values * 2 if len(values) == 1 else values

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import learnpool
 
-from ..explanation.measurement import Explanation, learned
+from ..explanation.measurement import find_learned_pools
+from ..explanation.result import Explanation
 from . import data, files
 from .figure import STYLE
 from .runs.checkpoint import load_preparation
@@ -40,7 +41,7 @@ def look(
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"look: wanted a .png, .svg or .pdf file to write, got {str(out)!r}")
     net = restored(checkpoint, model)
-    learned(net)  # refuses a network without them
+    find_learned_pools(net)  # refuses a network without them
     if not checkpoint.is_dir():
         pixels = prepared(picture(image), channels(net), size, mean, std)
     elif size or mean or std:

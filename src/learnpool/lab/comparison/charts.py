@@ -13,8 +13,18 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from ...explanation.facts import MixFacts, PoolFacts
-from ...explanation.pictures import BAR, GREY, INK, PALE, bank, largest, planes, proportions, tall
+from ...explanation.pictures import (
+    BAR,
+    GREY,
+    INK,
+    PALE,
+    draw_mix,
+    draw_weight,
+    find_largest,
+    get_panel_height,
+    list_planes,
+)
+from ...explanation.pools import MixExplanation, PoolExplanation
 from .comparison import Comparison
 from .summary import PoolSummary
 
@@ -88,22 +98,22 @@ def draw_curves(c: Comparison, field: str, label: str, least: float) -> str:
         return render_svg(figure, f"{label} by epoch")
 
 
-def draw_masks(pool: PoolFacts) -> Iterator[str]:
+def draw_masks(pool: PoolExplanation) -> Iterator[str]:
     """Each mask, filter and proportion of a learned pool as a picture of its own, so that they flow on any page."""
-    reach = max(FAINT, largest([*pool.gates, *pool.filters]))
+    reach = max(FAINT, find_largest([*pool.gates, *pool.filters]))
     items: list[tuple[Any, int | None]] = [
-        (item, plane) for item in (*pool.gates, *pool.filters) for plane in planes(pool)
+        (item, plane) for item in (*pool.gates, *pool.filters) for plane in list_planes(pool)
     ]
     for item, plane in [*items, *((mix, None) for mix in pool.mixes)]:
-        high = tall(item) if tall(item) == BAR else PANEL
+        high = get_panel_height(item) if get_panel_height(item) == BAR else PANEL
         with mpl.rc_context(PLAIN):
             width, height = PANEL + 0.1, high + 0.5
             figure = Figure(figsize=(width, height))
             axes = figure.add_axes((0.05 / width, 0.22 / height, PANEL / width, high / height))
-            if isinstance(item, MixFacts):
-                proportions(axes, item)
+            if isinstance(item, MixExplanation):
+                draw_mix(axes, item)
             else:
-                bank(axes, pool, item, reach, plane)
+                draw_weight(axes, pool, item, reach, plane)
             for text in axes.texts:
                 if text.get_transform() is axes.transData:
                     text.set_color(ON_CELLS)

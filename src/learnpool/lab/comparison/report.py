@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ... import __version__
-from ...explanation.facts import heading
 from ...explanation.measurement import explain
+from ...explanation.tables import describe_pool
 from ...formatting import format_count, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
@@ -102,7 +102,9 @@ def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
             "name": summary.pool,
             "seed": runs[0].run.seed,
             "nodes": list(describe_nodes(runs)),
-            "pools": [(pool.name, heading(pool), [Markup(text) for text in charts.draw_masks(pool)]) for pool in pools],
+            "pools": [
+                (pool.name, describe_pool(pool), [Markup(text) for text in charts.draw_masks(pool)]) for pool in pools
+            ],
         }
 
 

@@ -1,17 +1,25 @@
-"""``learnpool.load``: the one door from the library to the lab, opened when it is called and not before."""
+"""``learnpool.load``: the library's one way into the lab, imported when it is called and not before."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from torch import nn
 
 
-def load(run: str | os.PathLike[str]) -> nn.Module:
-    """The trained model of a run directory, ready to predict; needs ``pip install "learnpool[lab]"``.
+def load(run: str | os.PathLike[str], model: str | nn.Module | Callable[..., nn.Module] | None = None) -> nn.Module:
+    """The trained network of a run directory, ready to predict; needs ``pip install "learnpool[lab]"``.
+
+    ``model.predict(images)`` takes images as you have them (files, PIL images, arrays, tensors; one or many) and gives
+    class names and probabilities; ``model.prepare(images)`` is what the network itself is called with, and
+    ``model.classes`` are the names.
+
+    ``model=`` is for a run of your own network: the function that makes it, or its name ``"package.module:function"``.
 
     >>> model = learnpool.load("runs/cifar10-gated-0-3fa94c01b2")
+    >>> print(model.predict("cat.png"))
     """
-    from .lab.runs.networks import load
+    from .lab.runs.trained import load
 
-    return load(run)
+    return load(run, model)

@@ -172,7 +172,7 @@ def test_a_network_that_wants_no_image(here, command):
 def test_a_directory_that_is_no_run(here, command, monkeypatch, tmp_path):
     (tmp_path / "run").mkdir()
 
-    def refuse(path):
+    def refuse(path, model):
         raise FileNotFoundError(f"load: {path} is no run directory")
 
     monkeypatch.setattr(learnpool, "load", refuse)

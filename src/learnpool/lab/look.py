@@ -20,7 +20,7 @@ from ..explanation.result import Explanation
 from . import data, files
 from .figure import STYLE
 from .runs.checkpoint import load_preparation
-from .runs.networks import read_run
+from .runs.trained import read_run
 
 NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 
@@ -66,7 +66,7 @@ def restored(checkpoint: Path, model: str | None) -> nn.Module:
         if load is None:
             raise ValueError(f"look: {checkpoint} is a directory; wanted a .safetensors or .pt file and --model")
         try:
-            run: nn.Module = load(checkpoint)
+            run: nn.Module = load(checkpoint, model)
         except OSError as error:  # no run, or nothing in it yet
             raise ValueError(f"look: {error}") from None
         return run

@@ -151,12 +151,13 @@ def pretend(out, runs, where, change, classes=None, cpu=None):
         path = where / f"copy-{run.pool}-{run.seed}"
         shutil.copytree(out / run.id, path)
         (path / "run.json").write_text(json.dumps(change(json.loads((path / "run.json").read_text()))))
-        for name, field, value in (("last.json", "classes", classes), ("env.json", "cpu", cpu)):
-            if value is not None:
-                record = json.loads((path / name).read_text())
-                target = record if field == "classes" else record["starts"][0]["hardware"]
-                target[field] = value
-                (path / name).write_text(json.dumps(record))
+        last = json.loads((path / "last.json").read_text())
+        last |= {} if classes is None else {"classes": classes}
+        (path / "last.json").write_text(json.dumps({k: v for k, v in last.items() if k not in ("run", "digest")}))
+        if cpu is not None:
+            record = json.loads((path / "env.json").read_text())
+            record["starts"][0]["hardware"]["cpu"] = cpu
+            (path / "env.json").write_text(json.dumps(record))
         paths.append(path)
     return paths
 

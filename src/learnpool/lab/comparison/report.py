@@ -23,8 +23,8 @@ from ...formatting import format_count, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
-from ..runs.networks import load
 from ..runs.run import Run
+from ..runs.trained import load
 from . import charts
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
 from .published import find_paper_error
@@ -93,7 +93,8 @@ def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
     """For each pool that learns: its proportions and gates over all seeds, and its masks in the first."""
     for summary in c.pools:
         runs = c.runs_of(summary.pool)
-        model = load(runs[0].path)
+        net = runs[0].run.net  # named by the user who asked for these runs
+        model = load(runs[0].path, None if net == "dsn" else net)
         if not any(isinstance(module, TreeParameters) and list(module.parameters()) for module in model.modules()):
             continue
         with torch.random.fork_rng():

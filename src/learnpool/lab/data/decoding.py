@@ -96,11 +96,16 @@ def decode(path: Path, size: int, crop: tuple[float, ...] = CENTER) -> Tensor:
 
     ``crop`` is three numbers in [0, 1): the crop's place from top and from left, and from one half on the mirror.
     """
-    top, left, mirror = crop
     with Image.open(path) as file:
         short = round(size * MARGIN)
         file.draft("RGB", (short, short))  # a JPEG is decoded at a lower scale where that is large enough
-        image = file.convert("RGB")
+        return crop_image(file.convert("RGB"), size, crop)
+
+
+def crop_image(image: Image.Image, size: int, crop: tuple[float, ...] = CENTER) -> Tensor:
+    """``decode`` of an image that is in memory, in RGB."""
+    top, left, mirror = crop
+    short = round(size * MARGIN)
     scale = short / min(image.size)
     width, height = (max(short, round(scale * length)) for length in image.size)
     # Only the crop is computed: its place in the scaled image, in pixels of the original.

@@ -105,6 +105,13 @@ def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     return found
 
 
+def fits(tensors: Mapping[str, Tensor], model: nn.Module) -> bool:
+    """Whether a checkpoint's tensors are those of a model, by name and shape."""
+    saved = {name.removeprefix("model."): list(t.shape) for name, t in tensors.items() if name.startswith("model.")}
+    own = model.state_dict()
+    return saved == {first: list(own[first].shape) for first in _names(model).values()}
+
+
 def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Fill a model and its optimizer; ties are those of the model."""
     names = _names(model)

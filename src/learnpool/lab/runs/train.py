@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import data, hardware
-from . import checkpoint, directory, networks
+from . import checkpoint, directory, user_networks
 from .batches import load_batches
 from .directory import Result
 from .distributed import join_ranks
@@ -79,7 +79,7 @@ def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:
         digests[run.data] = state["data"]
     elif run.data not in digests:
         digests[run.data] = data.compute_digest(data.load(run.data))
-    directory.verify_unchanged(path, state, run, digests[run.data], networks.hash_source(run))
+    directory.verify_unchanged(path, state, run, digests[run.data], user_networks.hash_source(run))
 
 
 def open_tensorboard(path: Path, epoch: int) -> Any:

@@ -20,7 +20,7 @@ from ...explanation.measurement import statistics
 from ...nets.dsn import DSN, Votes, head_factor
 from ...parameters import TreeParameters
 from .. import hardware
-from . import checkpoint, directory, networks
+from . import checkpoint, directory, networks, user_networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
 from .distributed import GlobalBatchRandomness, Ranks
@@ -53,7 +53,7 @@ class Training:
 
     def __init__(self, run: Run, batches: Batches, ranks: Ranks, path: Path, saved: Any) -> None:
         self.run, self.batches, self.ranks, self.path = run, batches, ranks, path
-        self.source = networks.hash_source(run)  # the user may edit it while it trains
+        self.source = user_networks.hash_source(run)  # the user may edit it while it trains
         fresh: dict[str, Any] = {"epoch": 0, "schedule": {}}
         tensors, state = saved or ({}, fresh)
         if saved:
@@ -209,6 +209,7 @@ class Training:
         """Write the last epoch down: metrics, then the checkpoint, whose last step makes it count."""
         directory.append_metrics(self.path, self.rows[-1])
         state = {
+            "run": self.run.id,
             "schedule": self.schedule.state,
             "data": self.batches.digest,
             "source": self.source,

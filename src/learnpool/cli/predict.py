@@ -1,0 +1,43 @@
+"""``learnpool predict``: what a trained network says of image files."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..formatting import format_table
+from . import usage_errors
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The directory of a training run.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    model: Annotated[
+        str | None, typer.Option(help="package.module:function, for a run of your own network in this directory.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every probability as JSON.")] = False,
+) -> None:
+    """Say what a trained network sees in images.
+
+    They are prepared as the run prepared its own.
+
+    Example: learnpool predict runs/cifar10-gated-0-3fa94c01b2 cat.png dog.jpg
+    """
+    from ..lab.runs.trained import load
+
+    with usage_errors():
+        try:
+            network: Any = load(run, model)
+        except FileNotFoundError as error:
+            raise ValueError(str(error)) from None
+        predictions = network.predict(images)
+    if as_json:
+        found = [
+            {"image": str(path), "class": prediction.label, "probabilities": prediction.probabilities}
+            for path, prediction in zip(images, predictions, strict=True)
+        ]
+        print(json.dumps(found, indent=1))
+        return
+    rows = [[str(path), *prediction.cells()] for path, prediction in zip(images, predictions, strict=True)]
+    print(format_table([["image", "class", "probability", "next"], *rows], right=(2,)))

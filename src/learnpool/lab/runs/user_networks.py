@@ -1,0 +1,131 @@
+"""A network of the user's: ``package.module:function``, called with what it asks for, tried, and given its pools."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...nets.dsn import Table
+from .run import Run, RunError
+
+
+def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
+    """What ``package.module:function`` returns; where it does not ask for a pool, with its max pools converted."""
+    model, chose = _call_with_known_arguments(run, table, make)
+    if not isinstance(model, nn.Module):
+        raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
+    example = torch.zeros(1, table.channels, *table.image)
+    with torch.no_grad():  # gives sizes to whatever waits for a first input
+        _try_forward(run, model.eval(), example, table)
+    with torch.random.fork_rng([]), torch.inference_mode(False), torch.enable_grad():  # a copy: a batch may change it
+        votes = _try_forward(run, copy.deepcopy(model).train(), example.repeat(2, 1, 1, 1), table)
+    if not votes.requires_grad:
+        raise RunError(f"net: {run.net} has nothing to learn: its output does not depend on parameters with gradients")
+    if not chose and run.pool != "max":
+        from ...conversion.swap import convert
+
+        try:
+            convert(model, run.pool, start=run.start, example=example)
+        except ValueError as error:
+            hint = "a function that takes `pool` may place them itself"
+            raise RunError(f"net: {run.net} cannot get {run.pool} pools; {hint}; {error}") from None
+    return model.train()
+
+
+def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:
+    """What a user's network says to some images; RunError if it is not a vote for each class."""
+    when = " in training" if model.training else ""
+    with _user_code(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
+        votes = model(images)
+    if not isinstance(votes, torch.Tensor) or votes.shape != (len(images), table.classes):
+        came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
+        some = "one image" if len(images) == 1 else f"{len(images)} images"
+        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {came} for {some}")
+    return votes
+
+
+@contextmanager
+def _user_code(doing: str) -> Iterator[None]:
+    """Code of the user's runs inside: whatever it raises is one line of theirs, what it prints is no result of ours."""
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (Exception, SystemExit) as error:
+        raise RunError(f"{doing}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+
+
+def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, bool]:
+    """What the user's function returns, called with those words it asks for, and whether it asks for the pool."""
+    offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
+    offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
+    with _user_code(f"net: {run.net} does not tell its arguments"):
+        wanted = inspect.signature(make).parameters
+    given = {name: value for name, value in offered.items() if name in wanted}
+    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()) and not {"classes", "num_classes"} & set(given):
+        given["num_classes"] = table.classes  # torchvision's functions pass it on
+    for name, p in wanted.items():
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
+            raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
+    with _user_code(f"net: {run.net} fails"):
+        return make(**given), "pool" in given
+
+
+def import_function(name: str) -> Any:
+    """The function ``package.module:function`` that the user named, looked for in the working directory too."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as python -m has it
+    return _get_function(name)
+
+
+def import_installed(name: str, asker: str) -> Any:
+    """The function that a run's description names, of an installed package or of what this process has imported.
+
+    A run directory is data: nothing of the working directory is run because a file names it, and no function of
+    Python's own library is called.
+    """
+    module = name.partition(":")[0]
+    package = module.partition(".")[0]
+    here, path = os.path.realpath(os.getcwd()), sys.path
+    sys.path = [entry for entry in path if os.path.realpath(entry or ".") != here]
+    try:
+        known = module in sys.modules or importlib.util.find_spec(package) is not None
+        if known and package not in sys.stdlib_module_names:
+            return _get_function(name)
+    finally:
+        sys.path = path
+    ways = f'model="{name}" (or --model {name}) takes it from the working directory, model= takes a function too'
+    raise RunError(f"{asker}: the network {name} is not in an installed package; {ways}")
+
+
+def _get_function(name: str) -> Any:
+    module, _, function = name.partition(":")
+    with _user_code(f"net: cannot import {module}"):
+        found = getattr(importlib.import_module(module), function, None)
+    if isinstance(found, nn.Module):
+        raise RunError(f"net: {name} is a network; wanted a function that makes one, for every run its own")
+    if not callable(found):
+        raise RunError(f"net: {module} has no function {function}")
+    return found
+
+
+def hash_source(run: Run) -> str:
+    """A hash of the file that a network of the user's comes from, comments aside; nothing for ours."""
+    if run.net == "dsn":
+        return ""
+    try:
+        code = ast.parse(inspect.getsource(sys.modules[inspect.unwrap(import_function(run.net)).__module__]))
+    except (OSError, TypeError, KeyError):  # typed at a prompt, or compiled
+        return ""
+    return hashlib.sha256(ast.dump(code).encode()).hexdigest()

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 import math
 import re
 
@@ -17,8 +16,6 @@ import learnpool.nets
 from learnpool import calibrate, convert, restore
 from learnpool.calibration import layerwise as calibrating
 from learnpool.conversion.swap import list_swaps
-from learnpool.lab.data import Dataset, Split
-from learnpool.lab.experiments import calibration
 
 pytestmark = pytest.mark.trains
 
@@ -355,54 +352,3 @@ def test_bad_input(net, model, batches, error, said):
         convert(net, "mixed")
     with pytest.raises(error, match=said):
         calibrate(net if model is None else model, batches)
-
-
-def digits(number, seed):
-    """Images with a bright square whose corner tells the class."""
-    labels = torch.arange(number) % 10
-    images = torch.randint(0, 60, (number, 1, 28, 28), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
-    for image, label in zip(images, labels.tolist(), strict=True):
-        image[0, 2 * label : 2 * label + 8, 10:18] = 255
-    return Split(images, labels)
-
-
-def test_the_experiment(tmp_path, monkeypatch, capsys):
-    data = Dataset("mnist", digits(200, 0), digits(50, 1), tuple("0123456789"))
-    monkeypatch.setattr(calibration, "load", lambda name, where: data)
-    plan = calibration.Plan("mnist", ("mixed", "gated"), images=32, epochs=1, width=0.05)
-    calibration.run(plan, None, tmp_path)
-    record = json.loads((tmp_path / "calibration-mnist.json").read_text())
-    assert record["images"] == {"train": 200, "test": 50, "calibrate": 32}
-    assert [line["pool"] for line in record["lines"]] == ["mixed", "gated"]
-    for line in record["lines"]:
-        gap = line["converted"] - record["error"]
-        closed = 100 * (line["converted"] - line["calibrated"]) / gap if gap > 0 else None
-        assert line["closed"] == (None if closed is None else pytest.approx(closed))
-        assert line["distance_after"] < line["distance_before"]
-    mixed = record["lines"][0]
-    assert (mixed["calibrated"], mixed["distance_after"]) == (record["error"], 0)
-    page = (tmp_path / "calibration-mnist.md").read_text()
-    assert page.startswith("# A max network on mnist, its pools swapped and calibrated\n")
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    assert [row.split(" | ")[0] for row in rows] == ["| pools", "| ---", "| mixed", "| gated"]
-    assert all(row.count("|") == 10 for row in rows)
-    assert page in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("converted", "calibrated", "closed"), [(30.0, 12.0, 90), (30.0, 31.0, -5), (10.0, 9.0, None)])
-def test_the_part_of_the_gap_that_was_closed(converted, calibrated, closed, monkeypatch):
-    errors = iter([converted, calibrated])
-    monkeypatch.setattr(calibration, "test_error", lambda *_: next(errors))
-    images = torch.rand(4, 1, 28, 28)
-    net = learnpool.nets.dsn("mnist", "max", width=0.05)
-    line = calibration.measured(calibration.Plan(images=4), net, "mixed", 10.0, images, images, torch.zeros(4))
-    assert (line.converted, line.calibrated, line.closed) == (converted, calibrated, closed)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"data": "svhn"}, "unknown data 'svhn'; known: mnist, cifar10"), ({"pools": ("treee",)}, "unknown pool 'treee'")],
-)
-def test_a_plan_that_makes_no_sense(options, said):
-    with pytest.raises(ValueError, match=said):
-        calibration.Plan(**options)

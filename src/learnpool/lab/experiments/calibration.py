@@ -1,13 +1,16 @@
-"""How much of a trained network survives when its max pools are swapped, and how much calibrating brings back.
+"""How much of a trained network survives when its max pools are swapped, and how much calibration brings back.
 
-The paper's network is trained with max pooling and tested; then, for each pool, a copy is converted, tested, calibrated
-on a few of the training images and tested again. Nothing else is trained. Test images are looked at for testing alone.
+A network is trained with max pooling and tested; then, for each pool, a copy is converted, tested, calibrated on a few
+of the training images and tested again. Nothing else is trained. Test images are used for testing alone.
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import shlex
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,48 +18,50 @@ from typing import Any
 import torch
 from rich.console import Console
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ... import calibrate, convert, parse
-from ...nets import dsn
 from .. import files, hardware, progress
-from ..data import Dataset, load
+from ..runs.batches import Batches, derive_seed, load_batches
+from ..runs.distributed import Ranks, join_ranks
+from ..runs.presets import preset
+from ..runs.run import Run, make_file_name
+from ..runs.train import train
+from ..runs.trained import load
 
-BATCH, RATE, CHUNK = 100, 2e-3, 64
-SETS = ("mnist", "cifar10")
-PAGE = """# A max network on {plan.data}, its pools swapped and calibrated
+BATCH = 64  # images in a step of the calibration
+PAGE = """# A max network on {run.data}, its pools swapped and calibrated
 
-`learnpool calibration --data {plan.data} --epochs {plan.epochs}` trained the paper's network with max pooling
-(width {plan.width:g}, {train:,} images, seed {plan.seed}), converted it (random masks and filters: `start="paper"`)
-and calibrated the new pools on {calibrate} training images; nothing else was trained. Errors are % of {test:,} test
-images. A distance is ‖new − old‖ / ‖old‖ on the calibration images, of the network's output and, pool by pool, of each
-pool's after calibrating.
+`{command}` trained the paper's network with max pooling (preset `cpu`, width {run.width:g}, {train:,} images,
+{run.epochs} epochs, seed {run.seed}), converted it (random masks and filters: `start="paper"`) and calibrated the new
+pools on {calibrate} training images; nothing else was trained. Errors are % of {test:,} test images. A distance is
+‖new − old‖ / ‖old‖ on the calibration images, of the network's output and, pool by pool, of each pool's after
+calibration.
 
 """
 
 
 @dataclass(frozen=True)
-class Plan:
+class Settings:
     """Everything that decides the numbers."""
 
     data: str = "mnist"
     pools: tuple[str, ...] = ("mixed", "gated", "tree2", "tree3")
     images: int = 512  # to calibrate on
     train: int | None = None  # training images; all if None
-    test: int | None = None
+    test: int | None = None  # test images; all if None
     epochs: int = 2
     width: float = 0.25
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.data not in SETS:
-            raise ValueError(f"calibration: unknown data {self.data!r}; known: {', '.join(SETS)}")
+        if not self.pools:
+            raise ValueError("calibration: wanted at least one pool, got none")
         for pool in self.pools:
             parse(pool)
 
 
 @dataclass(frozen=True)
-class Line:
+class PoolResult:
     """One pool; errors in % of the test images, distances in % of the original network's norm."""
 
     pool: str
@@ -69,115 +74,130 @@ class Line:
     seconds: float  # to calibrate
 
 
-def run(plan: Plan, data_dir: Path | None, out: Path) -> None:
-    """Train, convert, calibrate; write ``calibration-<data>.json`` and ``.md``."""
-    console = Console()
+def plan(settings: Settings) -> Run:
+    """The run everything begins with: the paper's network with max pools."""
+    changes = {"epochs": settings.epochs, "width": settings.width, "train_size": settings.train}
+    return preset("cpu", settings.data, pool="max", seed=settings.seed, **changes)
+
+
+def run_experiment(settings: Settings, data_dir: Path | None, out: Path) -> None:
+    """Train what is missing, convert and calibrate; write ``calibration-<data>.json`` and ``.md``."""
+    console, run = Console(), plan(settings)
     files.make_directory(out)
-    train_images, labels, test_images, test_labels = prepared(plan, data_dir)
-    steps = plan.epochs * -(-len(labels) // BATCH)
-    facts = hardware.describe_machine()
-    with progress.count_steps("training", steps, console) as advance:
-        net = trained(plan, train_images, labels, advance)
-    error = test_error(net, test_images, test_labels)
-    lines = []
-    with progress.count_steps("calibrating", len(plan.pools), console) as advance:
-        for pool in plan.pools:
-            lines.append(measured(plan, net, pool, error, train_images[: plan.images], test_images, test_labels))
-            advance()
-    record = facts | {
-        "settings": asdict(plan) | {"batch": BATCH, "lr": RATE},
-        "images": {"train": len(labels), "test": len(test_labels), "calibrate": min(plan.images, len(labels))},
-        "error": error,
-        "lines": [asdict(line) for line in lines],
-    }
-    stem = out / f"calibration-{plan.data}"
-    files.write_json(stem.with_suffix(".json"), record)
-    text = page(plan, record, lines)
-    files.write_bytes(stem.with_suffix(".md"), text.encode())
-    console.out(text, highlight=False)
-    console.out(f"Written: {stem}.json, {stem}.md", highlight=False)
+    machine = hardware.describe_machine()
+    with progress.show_bar("training", console) as update:
+        train(run, out, data_dir=data_dir, watch=lambda step: update(step.step, step.steps, ""))
+        update(1, 1, "")
+    with join_ranks() as ranks:
+        batches, net = load_batches(run, data_dir, ranks), load(out / run.id).to(ranks.device)
+        images = choose_images(batches, settings.images, ranks)
+        test = LimitedTestSet(batches, settings.test, ranks)
+        error = compute_error(net, test)
+        results = []
+        with progress.count_steps("calibrating", len(settings.pools), console) as advance:
+            for pool in settings.pools:
+                results.append(measure_pool(net, pool, error, images, test, settings.seed))
+                advance()
+    counts = {"train": len(batches.train.labels), "test": len(test), "calibrate": len(images)}
+    lines = [asdict(result) for result in results]
+    record = machine | {"settings": asdict(settings), "run": run.id, "images": counts, "error": error, "lines": lines}
+    path = out / f"calibration-{make_file_name(os.path.basename(run.data))}"
+    page = format_page(settings, record, results)
+    files.write_json(path.with_name(f"{path.name}.json"), record)
+    files.write_bytes(path.with_name(f"{path.name}.md"), page.encode())
+    console.out(page, highlight=False)
+    console.out(f"Written: {path}.json, {path}.md", highlight=False)
 
 
-def prepared(plan: Plan, data_dir: Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training and test images, mean and deviation of the training set taken out, in a fixed random order."""
-    data = load(plan.data, data_dir)
-    if not isinstance(data, Dataset):
-        raise ValueError(f"calibration: wanted one of {', '.join(SETS)}, got a folder")
-    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(plan.seed))[: plan.train]
-    images = data.train.images[order].float() / 255
-    test = data.test.images[: plan.test].float() / 255
-    mean, std = images.mean(), images.std()
-    return (images - mean) / std, data.train.labels[order], (test - mean) / std, data.test.labels[: plan.test]
+class LimitedTestSet:
+    """The first test images of a run, prepared, batch by batch."""
+
+    def __init__(self, batches: Batches, limit: int | None, ranks: Ranks) -> None:
+        self.batches, self.ranks = batches, ranks
+        self.size = min(len(batches.test.labels), limit or len(batches.test.labels))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        left = self.size
+        for images, labels in self.batches.eval_batches(self.batches.test, self.ranks):
+            yield images[:left], labels[:left]
+            left -= len(labels)
+            if left <= 0:
+                return
 
 
-def trained(plan: Plan, images: Tensor, labels: Tensor, advance: Any) -> nn.Module:
-    """The paper's network with max pools after AdamW on a one-cycle schedule."""
-    torch.manual_seed(plan.seed)
-    net = dsn(plan.data, "max", width=plan.width, supervise=False, init="kaiming")
-    for module in net.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight)
-    steps = plan.epochs * -(-len(labels) // BATCH)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
-    for _ in range(plan.epochs):
-        for batch in torch.randperm(len(labels)).split(BATCH):
-            optimizer.zero_grad()
-            F.cross_entropy(net(images[batch]), labels[batch]).backward()
-            optimizer.step()
-            schedule.step()
-            advance()
-    return net.eval()
+def choose_images(batches: Batches, number: int, ranks: Ranks) -> Tensor:
+    """Training images to calibrate on, as a test image would be: prepared, not augmented."""
+    generator = torch.Generator().manual_seed(derive_seed(batches.run, "calibration"))
+    order = torch.randperm(len(batches.train.labels), generator=generator)[:number]
+    chosen = batches.train.iter_batches(order.split(BATCH), slice(None), None)
+    return torch.cat([images for images, _ in chosen]).to(ranks.device, memory_format=batches.layout)
 
 
 @torch.no_grad()
-def test_error(net: nn.Module, images: Tensor, labels: Tensor) -> float:
+def compute_error(net: nn.Module, images: Iterable[tuple[Tensor, Tensor]]) -> float:
     """% of the images that are given another label."""
-    wrong = sum(int((net(x).argmax(1) != y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
-    return 100 * wrong / len(labels)
+    wrong = total = 0
+    for pixels, labels in images:
+        wrong += int((net(pixels).argmax(1) != labels).sum())
+        total += len(labels)
+    return 100 * wrong / total
 
 
-def measured(plan: Plan, net: nn.Module, pool: str, error: float, few: Tensor, images: Tensor, labels: Tensor) -> Line:
+def measure_pool(
+    net: nn.Module, pool: str, error: float, images: Tensor, test: Iterable[tuple[Tensor, Tensor]], seed: int
+) -> PoolResult:
     """A copy of the network with other pools, tested before and after it is calibrated."""
-    torch.manual_seed(plan.seed)  # what the pools draw
+    torch.manual_seed(seed)  # start values of the pools
     other = copy.deepcopy(net)
     convert(other, pool)
-    converted = test_error(other, images, labels)
+    converted = compute_error(other, test)
     began = time.perf_counter()
-    report = calibrate(other, few.split(CHUNK), images=plan.images)
+    calibration = calibrate(other, images.split(BATCH), images=len(images))
     seconds = time.perf_counter() - began
-    calibrated = test_error(other, images, labels)
-    return Line(
+    calibrated = compute_error(other, test)
+    return PoolResult(
         pool,
         converted,
         calibrated,
         100 * (converted - calibrated) / (converted - error) if converted > error else None,
-        100 * report.output_before,
-        100 * report.output_after,
-        {fit.name: (100 * fit.before, 100 * fit.after) for fit in report.pools},
+        100 * calibration.output_before,
+        100 * calibration.output_after,
+        {fit.name: (100 * fit.before, 100 * fit.after) for fit in calibration.pools},
         round(seconds, 1),
     )
 
 
-def page(plan: Plan, record: dict[str, Any], lines: list[Line]) -> str:
+def format_command(settings: Settings) -> str:
+    """The command that gives these numbers."""
+    words = ["learnpool", "calibration"]
+    for name, value in asdict(settings).items():
+        if value is not None:
+            words += [f"--{name}", ",".join(value) if isinstance(value, tuple) else f"{value}"]
+    return shlex.join(words)
+
+
+def format_page(settings: Settings, record: dict[str, Any], results: Sequence[PoolResult]) -> str:
     """The result as a page of Markdown."""
-    counts = record["images"]
     heads = "pools|error with max|after convert|after calibrate|gap closed|distance after convert|after calibrate"
     heads += "|pool by pool|seconds"
     rows = [
         (
-            line.pool,
+            result.pool,
             f"{record['error']:.2f}",
-            f"{line.converted:.2f}",
-            f"{line.calibrated:.2f}",
-            "no gap" if line.closed is None else f"{line.closed:.0f} %",
-            f"{line.distance_before:.1f} %",
-            f"{line.distance_after:.1f} %",
-            ", ".join(f"{after:.1f} %" for _, after in line.pools.values()),
-            f"{line.seconds:.0f}",
+            f"{result.converted:.2f}",
+            f"{result.calibrated:.2f}",
+            "no gap" if result.closed is None else f"{result.closed:.0f} %",
+            f"{result.distance_before:.1f} %",
+            f"{result.distance_after:.1f} %",
+            ", ".join(f"{after:.1f} %" for _, after in result.pools.values()),
+            f"{result.seconds:.0f}",
         )
-        for line in lines
+        for result in results
     ]
-    text = PAGE.format(plan=plan, **counts)
+    text = PAGE.format(run=plan(settings), command=format_command(settings), **record["images"])
     table = [heads.split("|"), ["---"] * 9, *rows]
-    return text + "".join(f"| {' | '.join(row)} |\n" for row in table) + f"\n{hardware.format_machine(record)}\n"
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in table)
+    return f"{text}{lines}\n{hardware.format_machine(record)}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import Enum
 
 import torch
 from torch import nn
@@ -12,11 +13,20 @@ from ..parameters import TreeParameters
 from ..tree import Code, Program, decode
 from .torch_pools import TorchPool, read_module
 
-BITS, ROUNDING, NO, UNKNOWN = "to the last bit", "up to rounding", "no", "not known"
+
+class Exactness(str, Enum):
+    """How near a new pool begins to the old one."""
+
+    BITS = "to the last bit"
+    ROUNDING = "up to rounding"
+    NO = "no"
+    UNKNOWN = "not known"
+
+    __str__ = str.__str__
 
 
 @torch.no_grad()
-def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) -> str:
+def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) -> Exactness:
     """Set ``new`` to compute what ``old`` does, and say how near that is.
 
     Where a path of mixes leads to the old pool's own leaf, they are turned to it: every bit is the same. A tree of
@@ -25,17 +35,19 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
     if not isinstance(new, TreeParameters):
         torch_pool = read_module(new)
         if torch_pool is None:
-            return UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else NO
-        return BITS if torch_pool.kind == old.kind and torch_pool.window == old.window else NO
+            return (
+                Exactness.UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else Exactness.NO
+            )
+        return Exactness.BITS if torch_pool.kind == old.kind and torch_pool.window == old.window else Exactness.NO
     program = decode(new.tree.program)
     turns = _find_path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
     if turns is not None:
         for row, a in turns:
             assert new.mix is not None
             new.mix[row] = a
-        return BITS
+        return Exactness.BITS
     if old.kind == "max" or program.has_max:
-        return NO
+        return Exactness.NO
     assert new.weight is not None
     taps = math.prod(new.weight.shape[2 + new.dims :])
     for node in program.nodes:
@@ -44,7 +56,7 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
         elif node.code == Code.GATE:
             # Equal filters hide the gate's value; unlike 0 it lets their gradients differ.
             new.weight[node.parameter].normal_(0, new.std)
-    return ROUNDING if _has_whole_windows(old, inputs) else NO
+    return Exactness.ROUNDING if _has_whole_windows(old, inputs) else Exactness.NO
 
 
 def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +12,15 @@ import torch
 from torch import nn
 
 from ..layers import _WindowLayer
+from ..ops.window import format_size
 from ..parameters import TreeParameters
 from . import source
+from .order import Key, read_order
 from .routing import Route, get_routes
 from .torch_pools import (
-    OTHER_FUNCTIONS,
     OTHER_MODULES,
     POOL_MODULES,
+    Obstacle,
     TorchPool,
     find_pool_class,
     is_same_pool,
@@ -26,6 +29,7 @@ from .torch_pools import (
 from .trace import TracedCall, trace_calls
 
 _INTERNAL = {*nn.Module().__dict__}
+_MOST_TAPS = 1024  # of a window that is not global, as far as anyone has seen
 
 
 @dataclass(eq=False)
@@ -38,41 +42,77 @@ class PoolSite:
     names: list[str] = field(default_factory=list)  # a module may have several
     left: str | None = None  # why it has to stay
     unreachable: str | None = None  # why nothing can be done about it
+    obstacle: Obstacle | None = None  # which of these reasons its code gives
     module: nn.Module | None = None  # None for a functional call,
     owner: nn.Module | None = None  # which has an owner instead
     location: str = ""
     attribute: str = ""  # of the owner, for a pool that takes this call's place
     inputs: list[tuple[int, ...]] = field(default_factory=list)  # shapes the example showed
     computed: bool = False  # its window is worked out in forward
-    turn: int = sys.maxsize  # when the example came by
+    turn: int = sys.maxsize  # when it runs
+    certain: bool = False  # that it runs then, whatever the input is
+    uses: int = 0  # in one forward
+    idle: str = ""  # why its parameters may get no gradient
 
     @property
     def replaceable(self) -> bool:
         return self.left is None and self.unreachable is None
 
     @property
+    def kind(self) -> str:
+        """``max`` or ``avg``, as far as its name tells where its window is not known."""
+        if self.torch_pool is not None:
+            return self.torch_pool.kind
+        return "avg" if "avg" in self.was.lower() else "max"
+
+    @property
+    def state(self) -> str:
+        """``left`` or ``unreachable``: what becomes of it if it is not replaced."""
+        return "unreachable" if self.left is None and self.unreachable is not None else "left"
+
+    @property
     def route(self) -> Route:
         assert self.torch_pool is not None
         return (self.location, self.torch_pool.kind, *self.torch_pool.window.arguments)
 
+    @property
+    def key(self) -> Key:
+        return (id(self.module), "") if self.owner is None else (id(self.owner), self.location)
+
 
 def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
-    """All pools of a network: in the order the example meets them, then in the order of ``model.named_modules()``."""
+    """All pools of a network in the order they run in: as the example meets them, or as the source tells."""
     found: list[PoolSite] = []
-    names = {id(module): name for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
+    named = list(iter_names(model))
+    names = {id(module): name for name, module in reversed(named)}
     for name, module in model.named_modules():
         found += _find_in_module(name, module)
     found += _find_in_containers(model, names)
     if example is not None:
         _add_traced(found, trace_calls(model, example), names)
+    else:
+        _add_order(model, found)
     _number_calls(found)
     for pool in found:
         if pool.module is not None:
-            every = [name for name, module in model.named_modules(remove_duplicate=False) if module is pool.module]
+            every = [name for name, module in named if module is pool.module]
             pool.names = every if pool.name in every else [pool.name]
-    if found and found[0].module is model and found[0].replaceable:
-        found[0].unreachable = "it is the whole model: nothing holds it"
+        if pool.module is model and pool.replaceable:
+            pool.unreachable = "it is the whole model: nothing holds it"
     return sorted(found, key=lambda pool: pool.turn)
+
+
+def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """``model.named_modules(remove_duplicate=False)``, also where a module holds one that holds it."""
+    stack: list[tuple[str, nn.Module, tuple[int, ...]]] = [("", model, ())]
+    while stack:
+        name, module, path = stack.pop()
+        yield name, module
+        inner = (*path, id(module))
+        children = [(key, child) for key, child in module._modules.items() if child is not None]
+        for key, child in reversed(children):
+            if id(child) not in inner:
+                stack.append((f"{name}.{key}" if name else key, child, inner))
 
 
 def _find_in_module(name: str, module: nn.Module) -> Iterator[PoolSite]:
@@ -81,28 +121,29 @@ def _find_in_module(name: str, module: nn.Module) -> Iterator[PoolSite]:
         yield from _find_scripted(name, module)
     elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, _WindowLayer)):
         yield PoolSite(name, was, left="learns already", module=module)
-    elif find_pool_class(module) is not None:
-        torch_pool = read_module(module)
-        left = f"{type(module).__name__} has a forward of its own" if torch_pool is None else torch_pool.refusal
-        yield PoolSite(name, was, torch_pool, left=left, module=module)
+    elif (torch_pool := read_module(module)) is not None:
+        yield PoolSite(name, was, torch_pool, left=torch_pool.refusal, module=module)
     elif (why := next((why for cls, why in OTHER_MODULES.items() if isinstance(module, cls)), None)) is not None:
-        yield PoolSite(name, was, left=why, module=module)
-    elif not type(module).__module__.startswith("torch.nn."):
+        yield PoolSite(name, was, left=why.value, obstacle=why, module=module)
+    elif find_pool_class(module) is not None or not type(module).__module__.startswith("torch.nn."):
+        calls = source.find_calls(module)
+        if not calls and find_pool_class(module) is not None:
+            reason, why = f"{type(module).__name__} has a forward of its own", Obstacle.OWN_FORWARD
+            yield PoolSite(name, was, left=reason, obstacle=why, module=module)
         known = {route[0] for route in get_routes(module).values()}
-        for site in source.find_calls(module):
-            if site.location not in known:
-                yield _describe_call(name, module, site.location, site.function, site.torch_pool, site.why)
+        for call in calls:
+            if call.location not in known:
+                yield _describe_call(name, module, call.location, call.function, call.torch_pool, call.obstacle)
 
 
 def _describe_call(
-    name: str, owner: nn.Module, at: str, function: str, torch_pool: TorchPool | None, why: str | None = None
+    name: str, owner: nn.Module, at: str, function: str, torch_pool: TorchPool | None, obstacle: Obstacle | None
 ) -> PoolSite:
     label = f"{name}.{function}" if name else function
-    pool = PoolSite(label, f"F.{function}", torch_pool, [label], owner=owner, location=at)
-    if torch_pool is None:
-        known = why in OTHER_FUNCTIONS.values()
-        pool.left, pool.unreachable = (why, None) if known else (None, why)
-    elif torch_pool.refusal is not None:
+    pool = PoolSite(label, f"F.{function}", torch_pool, [label], obstacle=obstacle, owner=owner, location=at)
+    if obstacle is not None:
+        pool.left, pool.unreachable = (obstacle.value, None) if obstacle.by_nature else (None, obstacle.value)
+    elif torch_pool is not None and torch_pool.refusal is not None:
         pool.left = torch_pool.refusal
     elif source.iterates_submodules(owner):
         pool.unreachable = f"{type(owner).__name__} walks over its submodules: it cannot be given one more"
@@ -121,11 +162,11 @@ def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[Poo
     """Pools in plain lists and dicts, which a network computes with but does not own."""
     for name, owner in model.named_modules():
         for key, held in owner.__dict__.items():
-            if key in _INTERNAL or not isinstance(held, (list, tuple, dict)):
+            if key in _INTERNAL or not issubclass(type(held), (list, tuple, dict)):  # isinstance asks lazy objects
                 continue
             items = held.items() if isinstance(held, dict) else enumerate(held)
             for key_, item in items:
-                if isinstance(item, nn.Module) and read_module(item) is not None:
+                if issubclass(type(item), nn.Module) and read_module(item) is not None:
                     label = f"{name}.{key}[{key_!r}]" if name else f"{key}[{key_!r}]"
                     why = f"in a plain {type(held).__name__}: use nn.ModuleList or nn.ModuleDict"
                     if id(item) in names:
@@ -135,15 +176,47 @@ def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[Poo
                     )
 
 
+def _add_order(model: nn.Module, found: list[PoolSite]) -> None:
+    """Take into ``found`` what the source of forward tells: the order, and which pools it never calls."""
+    order = read_order(model, [pool.key for pool in found])
+    for turn, step in enumerate(order.steps):
+        for pool in found:
+            if pool.key == step.key:
+                pool.certain = step.certain if pool.turn > turn else pool.certain
+                pool.turn = min(pool.turn, turn)
+                pool.uses += step.certain
+    unseen = [pool for pool in found if pool.turn == sys.maxsize and pool.replaceable]
+    for pool in found:
+        pool.certain = pool.certain and (order.complete or not unseen)
+        if pool.replaceable and pool.torch_pool is not None and math.prod(pool.torch_pool.window.kernel) > _MOST_TAPS:
+            size = format_size(pool.torch_pool.window.kernel)
+            pool.left = f"a window of {size} looks global: give example="
+    for pool in unseen if order.complete else ():
+        pool.idle = "forward never calls it: no gradient"
+
+
 def _add_traced(found: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
     """Take into ``found`` what an example showed: sizes, order, windows that only a running forward knows, and more."""
     modules = {id(pool.module): pool for pool in reversed(found) if pool.module is not None}
     for turn, call in enumerate(calls):
-        if id(call.owner) not in names and id(call.owner) not in modules:
-            modules[id(call.owner)] = _describe_unowned(call)
-            found.append(modules[id(call.owner)])
-        pool = modules.get(id(call.owner)) or _match_call(found, call, names[id(call.owner)])
-        _record(pool, call, turn)
+        site = modules.get(id(call.owner))
+        if site is not None and site.obstacle is Obstacle.OWN_FORWARD:
+            found.remove(site)
+            del modules[id(call.owner)]
+            site = None
+        if site is None and id(call.owner) not in names:
+            site = modules[id(call.owner)] = _describe_unowned(call)
+            found.append(site)
+        _record(site or _match_call(found, call, names[id(call.owner)]), call, turn)
+    for pool in found:
+        pool.certain = True
+        if pool.inputs:
+            continue
+        if pool.obstacle is not None and pool.obstacle.needs_example:
+            reason = f"{pool.obstacle.value.split(':')[0]}, and the example never reached it"
+            pool.left, pool.unreachable = (None, reason) if pool.left is None else (pool.left, None)
+        elif pool.replaceable:
+            pool.idle = "the example never reached it: no gradient from such inputs"
 
 
 def _match_call(found: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
@@ -151,15 +224,15 @@ def _match_call(found: list[PoolSite], call: TracedCall, owner: str) -> PoolSite
     same = [pool for pool in found if pool.owner is call.owner and pool.location == call.location]
     known = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
     if known is None:
-        known = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.left)
-        values = [
-            pool for pool in found if pool.owner is call.owner and pool.unreachable in (source.VALUE, source.NO_SOURCE)
-        ]
-        computed = next((pool for pool in (*same, *values) if pool.torch_pool is None and pool.was == known.was), None)
-        if computed is None:
+        known = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
+        nowhere = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
+        values = [pool for pool in found if pool.owner is call.owner and pool.obstacle in nowhere]
+        vague = next((pool for pool in (*same, *values) if pool.torch_pool is None and pool.was == known.was), None)
+        if vague is None:
             found.append(known)
         else:
-            known.computed, found[found.index(computed)] = True, known
+            known.computed = vague.obstacle in (Obstacle.COMPUTED, *nowhere)
+            found[found.index(vague)] = known
     known.unreachable = known.unreachable or call.outside
     return known
 
@@ -179,21 +252,23 @@ def _number_calls(found: list[PoolSite]) -> None:
 
 
 def _describe_unowned(call: TracedCall) -> PoolSite:
-    name = f"({type(call.owner).__name__})"
-    return PoolSite(
-        name, f"F.{call.function}", call.torch_pool, [name], None, "no module of the model holds it", call.owner
-    )
+    name, why = f"({type(call.owner).__name__})", "no module of the model holds it"
+    return PoolSite(name, f"F.{call.function}", call.torch_pool, [name], unreachable=why, module=call.owner)
 
 
 def _record(pool: PoolSite, call: TracedCall, turn: int) -> None:
-    pool.turn = min(pool.turn, turn)
+    pool.turn, pool.uses = min(pool.turn, turn), pool.uses + 1
     if call.shape not in pool.inputs:
         pool.inputs.append(call.shape)
     if not pool.replaceable or pool.torch_pool is None:
         return
     window, size = pool.torch_pool.window, call.shape[-pool.torch_pool.dims :]
+    guarded = pool.owner is not None and call.padding is not None and call.padding.suits(pool.torch_pool)
     # A window of 3 over a map of 3 is a small example, not a global pool.
-    if window.kernel == tuple(size) and not any(window.padding) and (max(size) > 3 or pool.computed):
-        pool.left = f"global: its window covers the whole input {'×'.join(map(str, size))}"
-    elif call.infinite:
-        pool.left = "its input holds −inf (padding by hand): an average of it would too"
+    covers = all(k >= n for k, n in zip(window.kernel, size, strict=True)) and not any(window.padding)
+    if covers and (max(window.kernel) > 3 or pool.computed):
+        pool.left = f"global: its window covers the whole input {format_size(size)}"
+    elif call.use is not None:
+        pool.left = call.use
+    elif call.infinite and not guarded:
+        pool.left = "its input holds −inf: an average of it would too"

@@ -32,6 +32,16 @@ class Replacement:
     exact: str = ""
 
 
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    pool: Any
+    share: str | None
+    start: str
+    example: bool  # whether there was one
+
+
 def downsampling(layer: nn.Module) -> bool:
     """Whether a pool makes the map smaller: stride > 1 in some direction; for ``convert(only=downsampling)``."""
     stride: Any = getattr(layer, "stride", 1)
@@ -42,11 +52,11 @@ def apply_choices(found: list[PoolSite], only: Choice | None, skip: Choice | Non
     """Leave what the user did not ask for."""
     wanted, unwanted = _select(found, only, "only"), _select(found, skip, "skip")
     for pool in found:
-        if not pool.replaceable or pool.torch_pool is None:
+        if pool.left is not None:
             continue
-        if pool.torch_pool.kind not in replace:
+        if pool.kind not in replace:
             pool.left = f"your choice: replace={replace!r}"
-        elif only is not None and id(pool) not in wanted:
+        elif only is not None and id(pool) not in wanted and (pool.torch_pool is not None or isinstance(only, str)):
             pool.left = "your choice: not in only="
         elif id(pool) in unwanted:
             pool.left = "your choice: skip="
@@ -78,16 +88,15 @@ def _match_name(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, pattern + ".*")
 
 
-def plan_replacements(
-    model: nn.Module, found: list[PoolSite], pool: Any, share: str | None, start: str, example: bool
-) -> list[Replacement]:
+def plan_replacements(model: nn.Module, found: list[PoolSite], request: Request) -> list[Replacement]:
     """The new layers, ready to be put in; a pool that turns out to stay says so in ``found``."""
     replacements: list[Replacement] = []
     tied: dict[Part, list[nn.Module]] = {}
+    several = sum(old.replaceable for old in found) > 1
     for old in found:
         if not old.replaceable or old.torch_pool is None:
             continue
-        new = _build_layer(model, old, pool, len(replacements), share, start, example, tied)
+        new = _build_layer(model, old, request, len(replacements), tied, several)
         if new is None:
             continue
         if any(replacement.new is new for replacement in replacements) or any(
@@ -99,7 +108,7 @@ def plan_replacements(
         replacements.append(Replacement(old, new))
     for layers in tied.values():
         tie(layers)
-    if start == "same":
+    if request.start == "same":
         for replacement in replacements:
             assert replacement.site.torch_pool is not None
             replacement.exact = start_as(replacement.new, replacement.site.torch_pool, replacement.site.inputs)
@@ -109,14 +118,13 @@ def plan_replacements(
 def _build_layer(
     model: nn.Module,
     old: PoolSite,
-    pool: Any,
+    request: Request,
     index: int,
-    share: str | None,
-    start: str,
-    example: bool,
     tied: dict[Part, list[nn.Module]],
+    several: bool,
 ) -> nn.Module | None:
     assert old.torch_pool is not None
+    pool, share, start = request.pool, request.share, request.start
     layer = old.module or old.torch_pool.build_module()
     made = pool if isinstance(pool, (str, Tree)) else pool(layer)
     if made is None or made is layer:
@@ -132,10 +140,15 @@ def _build_layer(
     if not isinstance(made, (str, Tree)):
         raise TypeError(f"convert: the function must return a layer, a pool's name, a tree or None, got {made!r}")
     name = parse(made, share) if isinstance(made, str) else PoolName((Part(made, share or "layer"),))
+    if several and index < len(name.parts) - 1 and not old.certain:
+        raise ValueError(
+            f"convert: {made!r} goes by the order in which pools run, which the source of {type(model).__name__} "
+            "does not tell: give example=, an input of the network"
+        )
     part, torch_pool = name.part(index), old.torch_pool
     options: dict[str, Any] = {} if torch_pool.kind == "max" else {"count_include_pad": torch_pool.count_include_pad}
     if isinstance(part.pool, Tree):
-        if not _add_sizes(part, old, options, example):
+        if not _add_sizes(part, old, options, request.example):
             return None
         options |= {"start": "neutral" if start == "same" else start, "device": device, "dtype": dtype}
     if part.pool != "avg":
@@ -158,13 +171,13 @@ def _build_layer(
 
 
 def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool) -> bool:
-    """The sizes a sharing needs, from the example; False if it did not come by this pool."""
+    """The sizes a sharing needs, from the example; False if it never reached this pool."""
     if not (sharing.varies_by_channel(part.share) or sharing.varies_by_region(part.share)):
         return True
     if not example:
         raise ValueError(f"convert: share={part.share!r} needs sizes: give example=, an input of the network")
     if not old.inputs:
-        old.unreachable = f"the example does not come by, so the sizes for share={part.share!r} are unknown"
+        old.unreachable = f"the example never reached it, so the sizes for share={part.share!r} are not known"
         return False
     assert old.torch_pool is not None
     dims = old.torch_pool.dims

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from torch import nn
 
-from ..formatting import format_table
+from ..formatting import escape_control_characters, format_html_table, format_table
 from ..names import Part
 from ..parameters import TreeParameters
+
+_COUNT = 4  # the column of parameters
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Row:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """Every pool ``convert`` saw, in order; printed, a table."""
+    """Every pool ``convert`` saw, in the order they run in; a table in a terminal and in a notebook."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()  # what the optimizers got
@@ -49,20 +52,29 @@ class Report:
         """Parameters added to the network."""
         return sum(row.parameters for row in self.rows)
 
-    def __str__(self) -> str:
-        columns = ["pool", "was", "window", "now", "parameters"]
-        exact = any(row.exact for row in self.rows)
-        if exact:
-            columns.append("same as before")
-        columns.append("why")
-        lines = [columns]
-        for row in self.rows:
-            now = row.now if row.state == "replaced" else {"left": "left", "unreachable": "not reachable"}[row.state]
-            cells = [row.name, row.was, row.window, now, f"{row.parameters:,}" if row.state == "replaced" else ""]
-            lines.append([*cells, *([row.exact] if exact else []), row.reason])
-        table = format_table(lines, right=(columns.index("parameters"),))
+    def __repr__(self) -> str:
+        return "\n".join([format_table(self._cells(), right=(_COUNT,)), self.summary, *self.notes])
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        notes = "".join(f"<p>{escape(escape_control_characters(note))}</p>" for note in (self.summary, *self.notes))
+        return format_html_table(self._cells(), right=(_COUNT,)) + notes
+
+    @property
+    def summary(self) -> str:
+        """``2 replaced, 1 left, 0 not reachable; 13 parameters added``."""
         total = f"{len(self.replaced)} replaced, {len(self.left)} left, {len(self.unreachable)} not reachable"
-        return "\n".join([table, f"{total}; {self.parameters:,} parameters added", *self.notes])
+        return f"{total}; {self.parameters:,} parameters added"
+
+    def _cells(self) -> list[list[str]]:
+        """Heads and rows of the table; how exact a start is only where it was asked for."""
+        exact = any(row.exact for row in self.rows)
+        lines = [["pool", "was", "window", "now", "parameters", *(["same as before"] if exact else []), "why"]]
+        for row in self.rows:
+            now = {"left": "left", "unreachable": "not reachable"}.get(row.state, row.now)
+            cells = [row.name, row.was, row.window, now, f"{row.parameters:,}" if row.state == "replaced" else ""]
+            lines.append([*cells, *([str(row.exact)] if exact else []), row.reason])
+        return lines
 
 
 def describe_pool(pool: nn.Module) -> str:

@@ -13,13 +13,15 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .padding import Padding, read_padding, replace_low_border
 from .torch_pools import POOL_FUNCTIONS, read_call
 
 Position = tuple[int, int]
@@ -30,15 +32,22 @@ _INNER = {"torch.overrides", "torch.nn.functional", "torch._jit_internal", __nam
 class RoutedForward:
     """``forward`` of one module, with some of its functional pools computed by its submodules."""
 
-    def __init__(self, owner: nn.Module, table: dict[Route, str]) -> None:
-        self.owner, self.table = owner, table
+    def __init__(self, owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:
+        self.owner, self.table, self.pads = owner, table, pads
         self.inner: Callable[..., Any] | None = owner.__dict__.get("forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with CallRouter(self.owner, self.table):
+        with CallRouter(self.owner, self.table, self.pads):
             if self.inner is not None:
-                return self.inner(*args, **kwargs)
-            return type(self.owner).forward(self.owner, *args, **kwargs)
+                out = self.inner(*args, **kwargs)
+            else:
+                out = type(self.owner).forward(self.owner, *args, **kwargs)
+        if isinstance(out, (GeneratorType, CoroutineType, AsyncGeneratorType)) and self.table:
+            raise RuntimeError(
+                f"convert: {type(self.owner).__name__}.forward returns a {type(out).__name__}, which calls its pools "
+                "after forward; return its results, or leave its pools (skip=)"
+            )
+        return out
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -52,16 +61,17 @@ class RoutedForward:
         """A replica for ``nn.DataParallel``, whose forward must run on the replica's own submodules."""
         replica: Any = type(self.owner)._replicate_for_data_parallel(self.owner)
         del replica.__dict__["forward"]
-        replica.__dict__["forward"] = RoutedForward(replica, self.table)
+        replica.__dict__["forward"] = RoutedForward(replica, self.table, self.pads)
         return replica
 
 
 class CallRouter(TorchFunctionMode):
     """Sees every torch function of a forward; answers the pool calls of its table."""
 
-    def __init__(self, owner: nn.Module, table: dict[Route, str]) -> None:
+    def __init__(self, owner: nn.Module, table: dict[Route, str], pads: bool) -> None:
         super().__init__()
-        self.owner, self.table = owner, table
+        self.owner, self.table, self.pads = owner, table, pads
+        self.padding: Padding | None = None  # the last by −inf
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -71,18 +81,28 @@ class CallRouter(TorchFunctionMode):
                 attribute = self.table.get((locate_call(), torch_pool.kind, *torch_pool.window.arguments))
                 if attribute is not None:
                     _refuse_checkpoint()
+                    if self.pads and torch.compiler.is_dynamo_compiling():
+                        x = replace_low_border(x, torch_pool)
+                    elif self.padding is not None and x is self.padding.out:
+                        x = self.padding.replicate(torch_pool)
                     return getattr(self.owner, attribute)(x)
-        return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if func is F.pad:
+            self.padding = read_padding(out, *args, **kwargs) or self.padding
+        return out
 
 
-def route(owner: nn.Module, table: dict[Route, str]) -> None:
-    """Send the calls of ``owner``'s forward that are in ``table`` to the submodules it names; add to what is routed."""
+def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:
+    """Send the calls of ``owner``'s forward that are in ``table`` to the submodules it names; add to what is routed.
+
+    ``pads`` says that the forward may pad by hand; only a compiler, which hides ``F.pad``, has to be told.
+    """
     routed = owner.__dict__.get("_routed")
     if routed is None:
         routed = RoutedForward(owner, {})
         owner.__dict__["_routed"] = owner.__dict__["forward"] = routed
         owner.__dict__["_replicate_for_data_parallel"] = routed.replicate
-    routed.table = {**routed.table, **table}
+    routed.table, routed.pads = {**routed.table, **table}, routed.pads or pads
 
 
 def unroute(owner: nn.Module, attributes: set[str]) -> None:

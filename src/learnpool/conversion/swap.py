@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +14,13 @@ from .. import sharing
 from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
+from .attachments import move_attachments, move_back
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import PoolSite, find_pools
-from .replacements import Choice, Replacement, apply_choices, plan_replacements
+from .replacements import Choice, Replacement, Request, apply_choices, plan_replacements
 from .report import Report, Row, describe_pool
 from .routing import get_routes, route, unroute
-
-_HOOKS = (
-    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
-)  # fmt: skip
+from .source import pads_by_hand
 
 
 @dataclass
@@ -31,6 +29,7 @@ class OldPool:
 
     bare: nn.Module  # computes what was there before: a bare PyTorch pool without hooks
     module: nn.Module | None  # the module that was replaced; None for a functional call
+    attributes: tuple[str, ...] = ()  # that others had set on that module, and the new one has now
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,22 @@ def convert(
     given = check_optimizers(model, optimizers)
     found = find_pools(model, example)
     if not found:
-        raise ValueError(f"convert: {type(model).__name__} has no pools")
+        where = (
+            "" if example is not None else " among its modules and the calls its source shows; example= shows others"
+        )
+        raise ValueError(f"convert: {type(model).__name__} has no pools{where}")
     apply_choices(found, only, skip, tuple(replace))
-    replacements = plan_replacements(model, found, pool, share, start, example is not None)
+    replacements = plan_replacements(model, found, Request(pool, share, start, example is not None))
     if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left or pool.unreachable}" for pool in found)
         raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}")
     updates = plan_group_updates(model, replacements, given)
     _apply(model, found, replacements, updates)
-    return _build_report(found, replacements, tuple(update.note for update in updates))
+    report = _build_report(found, replacements, tuple(update.note for update in updates))
+    if report.unreachable:
+        rows = "; ".join(f"{row.name} ({row.was}): {row.reason}" for row in report.unreachable)
+        warnings.warn(f"convert: not replaced in {type(model).__name__}: {rows}", stacklevel=2)
+    return report
 
 
 def restore(model: nn.Module) -> list[str]:
@@ -148,19 +154,13 @@ def _apply(
 def _put_in(model: nn.Module, replacement: Replacement) -> None:
     old, torch_pool = replacement.site, replacement.site.torch_pool
     assert torch_pool is not None
-    replacement.new.__dict__["_old_pool"] = OldPool(torch_pool.build_module(), old.module)
+    before = replacement.new.__dict__["_old_pool"] = OldPool(torch_pool.build_module(), old.module)
     if old.owner is not None:
         old.owner.add_module(old.attribute, replacement.new)
-        route(old.owner, {old.route: old.attribute})
+        route(old.owner, {old.route: old.attribute}, pads_by_hand(old.owner))
         return
     assert old.module is not None
-    for name in _HOOKS:
-        # One dict for both: a handle the user kept still removes its hook, and restore finds hooks added meanwhile.
-        theirs, ours = old.module.__dict__.get(name), replacement.new.__dict__.get(name)
-        if theirs is not None and not ours:
-            replacement.new.__dict__[name] = theirs
-        elif theirs:
-            ours.update(theirs)  # type: ignore[union-attr]
+    before.attributes = move_attachments(old.module, replacement.new, before.bare)
     _replace_module(model, old.module, replacement.new)
 
 
@@ -187,6 +187,7 @@ def _remove_pools(model: nn.Module, gone: set[int]) -> None:
         before = new.__dict__.pop("_old_pool", None)
         if before is not None and before.module is not None:
             before.module.train(new.training)
+            move_back(new, before.module, before.attributes)
             _replace_module(model, new, before.module)
     for owner in list(model.modules()):
         calls = {key for key, child in owner._modules.items() if id(child) in gone}
@@ -211,14 +212,13 @@ def _build_report(found: list[PoolSite], replacements: list[Replacement], notes:
         window = "" if pool.torch_pool is None else pool.torch_pool.label
         replacement = made.get(id(pool))
         if replacement is None:
-            state = "left" if pool.unreachable is None else "unreachable"
-            rows.append(
-                Row(pool.name or "(model)", pool.was, window, state, reason=pool.left or pool.unreachable or "")
-            )
+            reason = pool.left or pool.unreachable or ""
+            rows.append(Row(pool.name or "(model)", pool.was, window, pool.state, reason=reason))
             continue
         fresh = {id(p): p.numel() for p in replacement.new.parameters() if id(p) not in seen}
         seen |= set(fresh)
         now = describe_pool(replacement.new)
-        reason = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
+        also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
+        reason = "; ".join(filter(None, (f"used {pool.uses} times" if pool.uses > 1 else "", also, pool.idle)))
         rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), replacement.exact, reason))
     return Report(tuple(rows), notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -35,17 +36,41 @@ POOL_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.avg_pool3d: ("avg", 3),
 }
 _WITH_INDICES = (F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices)
-_ADAPTIVE = "adaptive: its windows differ in size"
-_OTHER = "neither a maximum nor an average"
-OTHER_MODULES: dict[type[nn.Module], str] = {
-    getattr(nn, f"{name}{dims}d"): why
-    for name, why in (("AdaptiveMaxPool", _ADAPTIVE), ("AdaptiveAvgPool", _ADAPTIVE), ("LPPool", _OTHER))
-    for dims in (1, 2, 3)
-} | {nn.FractionalMaxPool2d: _OTHER, nn.FractionalMaxPool3d: _OTHER}
-OTHER_FUNCTIONS: dict[Callable[..., Any], str] = {
-    getattr(F, f"{name}{dims}d"): why
-    for name, why in (("adaptive_max_pool", _ADAPTIVE), ("adaptive_avg_pool", _ADAPTIVE), ("lp_pool", _OTHER))
-    for dims in (1, 2, 3)
+
+
+class Obstacle(Enum):
+    """Why a pool cannot be replaced, as far as its code tells; the value is what the report says."""
+
+    ADAPTIVE = "adaptive: its windows differ in size"
+    OTHER = "neither a maximum nor an average"
+    PASSED_ON = "passed on as a value: example= shows where it is called"
+    NO_SOURCE = "its source is not there to read: give example="
+    COMPUTED = "its window is worked out in forward: give example="
+    ARGUMENTS = "its arguments are not those of a pool"
+    DEFERRED = "in a generator or coroutine, which may run after forward: give example="
+    OWN_FORWARD = "has a forward of its own: give example="
+    THREADS = "its forward starts threads, where calls are not replaced: give example="
+
+    @property
+    def by_nature(self) -> bool:
+        """Whether the pool is of a sort that is never replaced."""
+        return self in (Obstacle.ADAPTIVE, Obstacle.OTHER)
+
+    @property
+    def needs_example(self) -> bool:
+        return not self.by_nature and self is not Obstacle.ARGUMENTS
+
+
+_OTHERS = (
+    ("adaptive_max_pool", "AdaptiveMaxPool", Obstacle.ADAPTIVE),
+    ("adaptive_avg_pool", "AdaptiveAvgPool", Obstacle.ADAPTIVE),
+    ("lp_pool", "LPPool", Obstacle.OTHER),
+)
+OTHER_MODULES: dict[type[nn.Module], Obstacle] = {
+    getattr(nn, f"{cls}{dims}d"): why for _, cls, why in _OTHERS for dims in (1, 2, 3)
+} | {nn.FractionalMaxPool2d: Obstacle.OTHER, nn.FractionalMaxPool3d: Obstacle.OTHER}
+OTHER_FUNCTIONS: dict[Callable[..., Any], Obstacle] = {
+    getattr(F, f"{name}{dims}d"): why for name, _, why in _OTHERS for dims in (1, 2, 3)
 }
 _ARGUMENTS = {
     "max": ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
@@ -99,7 +124,9 @@ class TorchPool:
         """Why no pool that learns can take this one's place."""
         if self.return_indices:
             return "return_indices: a learned pool has none"
-        return None if self.divisor_override is None else "divisor_override: not an average of its window"
+        if self.divisor_override is not None:
+            return "divisor_override: not an average of its window"
+        return "a window of one cell: nothing to learn" if set(self.window.kernel) == {1} else None
 
     def build_module(self) -> nn.Module:
         """The bare layer that computes this pool."""
@@ -116,7 +143,8 @@ def is_same_pool(one: TorchPool | None, other: TorchPool | None) -> bool:
     """Whether two calls are of one pool, however their arguments are written."""
     if one is None or other is None:
         return one is other
-    return (one.kind, one.window, one.refusal) == (other.kind, other.window, other.refusal)
+    same = one.kind == other.kind and one.window == other.window
+    return same and (one.return_indices, one.divisor_override) == (other.return_indices, other.divisor_override)
 
 
 def find_pool_class(module: nn.Module) -> type[nn.Module] | None:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
-from . import source
-from .routing import find_caller, locate_frame
-from .torch_pools import OTHER_FUNCTIONS, POOL_FUNCTIONS, TorchPool, read_call
+from .evaluation import is_method
+from .padding import Padding, read_padding
+from .routing import RoutedForward, find_caller, locate_frame, route, unroute
+from .torch_pools import OTHER_FUNCTIONS, POOL_FUNCTIONS, Obstacle, TorchPool, is_same_pool, read_call
 
-_CALL = nn.Module._call_impl.__code__
+_CALL, _ROUTED = nn.Module._call_impl.__code__, RoutedForward.__call__.__code__
 _OUTSIDE = "called outside of its module's forward"
+_CHECKPOINT = "inside torch.utils.checkpoint, which calls it again outside of forward"
+_COMPARISONS = {"eq", "ne", "ge", "le", "gt", "lt", "isclose"}
+_POWERS = {"square", "pow", "mul"}
 
 
-@dataclass
+@dataclass(eq=False)
 class TracedCall:
     """One pool computed during the example."""
 
@@ -29,10 +36,17 @@ class TracedCall:
     location: str
     function: str
     torch_pool: TorchPool | None
-    left: str | None
-    shape: tuple[int, ...]
-    infinite: bool
-    outside: str | None  # why a route through the owner's forward would not reach it
+    obstacle: Obstacle | None
+    input: Tensor
+    infinite: bool = False  # its input holds −inf
+    output: Tensor | None = None
+    outside: str | None = None  # why a route through the owner's forward would not reach it
+    padding: Padding | None = None  # by hand, with −inf
+    use: str | None = None  # what it is for, if that is not to pool features
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.input.shape)
 
 
 class _CallRecorder(TorchFunctionMode):
@@ -42,45 +56,98 @@ class _CallRecorder(TorchFunctionMode):
         super().__init__()
         self.model = model
         self.calls: list[TracedCall] = []
+        self.paddings: list[Padding] = []
+        self.squares: list[tuple[Tensor, Tensor]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in POOL_FUNCTIONS or func in OTHER_FUNCTIONS:
-            self._record(func, args, kwargs)
-        return func(*args, **kwargs)
+        call = self._record(func, args, kwargs) if func in POOL_FUNCTIONS or func in OTHER_FUNCTIONS else None
+        out = func(*args, **kwargs)
+        if call is not None:
+            call.output = out if isinstance(out, Tensor) else None
+        elif func is F.pad:
+            padding = read_padding(out, *args, **kwargs)
+            self.paddings += [] if padding is None else [padding]
+        else:
+            self._note_use(getattr(func, "__name__", "").strip("_"), args, out)
+        return out
 
-    def _record(self, func: Any, args: Any, kwargs: Any) -> None:
-        x, torch_pool = (
-            read_call(func, args, kwargs)
-            if func in POOL_FUNCTIONS
-            else (args[0] if args else kwargs.get("input"), None)
-        )
+    def _record(self, func: Any, args: Any, kwargs: Any) -> TracedCall:
+        if func in POOL_FUNCTIONS:
+            x, torch_pool = read_call(func, args, kwargs)
+        else:
+            x, torch_pool = args[0] if args else kwargs["input"], None
         frame = find_caller(sys._getframe(2))
         owner, outside = _find_owner(frame, self.model)
-        infinite = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
-        left, shape = OTHER_FUNCTIONS.get(func), tuple(x.shape)
-        self.calls.append(
-            TracedCall(owner, locate_frame(frame), func.__name__, torch_pool, left, shape, infinite, outside)
+        call = TracedCall(owner, locate_frame(frame), func.__name__, torch_pool, OTHER_FUNCTIONS.get(func), x)
+        call.outside = outside
+        call.infinite = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
+        call.padding = next((padding for padding in self.paddings if padding.out is x), None)
+        self.calls.append(call)
+        return call
+
+    def _note_use(self, name: str, args: Any, out: Any) -> None:
+        """See what a pool is for: its output compared with its input, or a mean of squares beside a mean."""
+        if name in _COMPARISONS and len(args) > 1:
+            for call in self.calls:
+                if call.output is not None and _are(args[:2], call.input, call.output):
+                    call.use = "compared with its own input (non-maximum suppression)"
+        elif name in _POWERS and isinstance(out, Tensor):
+            base, power = args[0], args[1] if len(args) > 1 else 2
+            if isinstance(base, Tensor) and (power is base or (isinstance(power, (int, float)) and power == 2)):
+                self.squares.append((out, base))
+
+    def mark_variances(self) -> None:
+        """``avg(x²) − avg(x)²``: with anything but averages it may be negative."""
+        averages = [call for call in self.calls if call.torch_pool is not None and call.torch_pool.kind == "avg"]
+        for call in averages:
+            base = next((base for square, base in self.squares if square is call.input), None)
+            for other in averages:
+                if base is not None and other.input is base and is_same_pool(call.torch_pool, other.torch_pool):
+                    call.use = other.use = "part of a variance, avg(x²) − avg(x)²"
+
+
+def _are(pair: Any, one: Tensor, other: Tensor) -> bool:
+    """Whether two values are these two tensors, or views of all of them."""
+
+    def same(a: Any, b: Tensor) -> bool:
+        return a is b or (
+            isinstance(a, Tensor) and a.shape == b.shape and not b.is_meta and a.data_ptr() == b.data_ptr()
         )
+
+    first, second = pair
+    return (same(first, one) and same(second, other)) or (same(first, other) and same(second, one))
 
 
 def _find_owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, str | None]:
     """The module whose method makes the call, and why a route through its forward would not reach it."""
     owner, outside = None, None
-    codes = set()
     while frame is not None:
         code = frame.f_code
-        codes.add(code)
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            outside = "inside torch.utils.checkpoint, which calls it again outside of forward"
+            outside = _CHECKPOINT
         this = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if isinstance(this, nn.Module):
-            if owner is None and (code is _CALL or source.is_method(code, this)):
-                owner = this
-            if this is owner and (code is _CALL or code.co_name == "forward"):
-                return owner, outside if getattr(type(owner).forward, "__code__", None) in codes else _OUTSIDE
+        if code is _ROUTED:
+            this = frame.f_locals["self"].owner
+            if owner is None or owner is this:
+                return this, outside
+        elif owner is None and isinstance(this, nn.Module) and (code is _CALL or is_method(code, this)):
+            owner = this
         frame = frame.f_back
     return owner or model, _OUTSIDE
+
+
+@contextmanager
+def _follow_forwards(model: nn.Module) -> Iterator[None]:
+    """Inside, every forward runs as it will when its calls are routed, so that one sees which calls that reaches."""
+    owners = [m for m in model.modules() if "_routed" not in m.__dict__ and not isinstance(m, torch.jit.ScriptModule)]
+    try:
+        for owner in owners:
+            route(owner, {})
+        yield
+    finally:
+        for owner in owners:
+            unroute(owner, set())
 
 
 def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
@@ -93,7 +160,7 @@ def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
     if any(is_lazy(p) for p in model.parameters()):
         raise ValueError("convert: the example would give lazy layers their sizes; run the network once before")
     recorder = _CallRecorder(model)
-    with preserve_state(model), recorder:
+    with preserve_state(model), _follow_forwards(model), recorder:
         try:
             model(*args, **kwargs)
         except Exception as error:
@@ -102,4 +169,5 @@ def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
             raise ValueError(
                 f"convert: the model does not take the example {came}: {type(error).__name__}: {error}"
             ) from error
+    recorder.mark_variances()
     return recorder.calls

@@ -1,0 +1,47 @@
+"""What others attached to a module, hooks and attributes, moves to the module that takes its place, and back."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.module import _WrappedHook
+
+_HOOKS = tuple(name for name in nn.Module().__dict__ if "_hooks" in name)
+_FLAG = "_is_full_backward_hook"
+_OURS = ("_old_pool", "_routed", "forward", "_replicate_for_data_parallel")
+
+
+def move_attachments(old: nn.Module, new: nn.Module, bare: nn.Module) -> tuple[str, ...]:
+    """Give ``new`` the hooks of ``old`` and the attributes a ``bare`` pool lacks; the names of these attributes."""
+    for name in _HOOKS:
+        # One dict for both: a handle the user kept still removes its hook, and restore finds hooks added meanwhile.
+        theirs, ours = old.__dict__.get(name), new.__dict__.get(name)
+        if theirs is not None and not ours:
+            new.__dict__[name] = theirs
+        elif theirs and ours is not None:
+            ours.update(theirs)
+    _bind_hooks(new, old)
+    given = (name for name in old.__dict__ if name not in bare.__dict__ and name not in _OURS)
+    # nn.Module.type may be hidden, as it was on the old one; what the new pool has of its own may not.
+    names = tuple(name for name in given if not hasattr(new, name) or _is_hidden(name, new))
+    new.__dict__.update({name: old.__dict__[name] for name in names})
+    return names
+
+
+def _is_hidden(name: str, module: nn.Module) -> bool:
+    return name not in module.__dict__ and getattr(type(module), name, None) is getattr(nn.Module, name, module)
+
+
+def move_back(new: nn.Module, old: nn.Module, names: tuple[str, ...]) -> None:
+    """Give the old module what its hooks need to know, and the attributes it had, as they are now."""
+    _bind_hooks(old, new)
+    old.__dict__.update({name: new.__dict__[name] for name in names if name in new.__dict__})
+
+
+def _bind_hooks(module: nn.Module, other: nn.Module) -> None:
+    """Hooks that are called with their module are called with this one."""
+    if other.__dict__.get(_FLAG) is not None:
+        module.__dict__[_FLAG] = other.__dict__[_FLAG]
+    for hooks in (module._load_state_dict_pre_hooks, module._state_dict_hooks):
+        for key, hook in hooks.items():
+            if isinstance(hook, _WrappedHook) and hook.with_module and hook.module() is other:
+                hooks[key] = _WrappedHook(hook.hook, module)

@@ -1,0 +1,180 @@
+"""The order in which pools run, read from the source of forward: modules and functional calls alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from .evaluation import UNKNOWN, Scope, as_function, get_forward, read_attribute
+from .interpreter import Closure, Interpreter, attempt
+from .source import is_pool, locate_call_node, parse_function, unwrap_partial
+
+Key = tuple[int, str]  # id of a module, and where its forward calls a pool; "" for a module that is a pool
+_MOST_STEPS, _MOST_DEPTH = 200_000, 60
+_HARMLESS = (
+    len,
+    range,
+    enumerate,
+    zip,
+    reversed,
+    list,
+    tuple,
+    min,
+    max,
+    int,
+    str,
+    bool,
+    sorted,
+    iter,
+    dict,
+    isinstance,
+)
+_CONTAINER_METHODS = {"children", "named_children", "modules", "values", "items", "keys", "get"}
+_NEVER = {"is_scripting", "is_tracing", "is_compiling", "is_exporting", "is_dynamo_compiling", "is_in_onnx_export"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pool that runs."""
+
+    key: Key
+    certain: bool  # whatever the input is
+
+
+@dataclass
+class Order:
+    """The pools of a network in the order they run in, and whether every call was followed."""
+
+    steps: list[Step] = field(default_factory=list)
+    complete: bool = True
+
+
+def read_order(model: nn.Module, keys: Iterable[Key]) -> Order:
+    """The order in which the pools ``keys`` of a network run, as far as its source tells."""
+    walker = _Walker(model, set(keys))
+    try:
+        walker.enter(model, (), {})
+    except Exception:  # too long, too deep, or an object that does not like to be looked at
+        walker.order.complete = False
+    return walker.order
+
+
+class _Walker(Interpreter):
+    """Enters modules, methods and functions where they are called, and notes the pools."""
+
+    def __init__(self, model: nn.Module, keys: set[Key]) -> None:
+        self.keys = keys
+        self.order = Order()
+        self.count = 0
+        self.active: list[tuple[Any, int]] = []
+        owners = {owner for owner, _ in keys}
+        self.relevant = {id(m) for m in model.modules() if any(id(inner) in owners for inner in m.modules())}
+
+    def evaluate(self, node: ast.AST | None, scope: Scope) -> Any:
+        self.count += 1
+        if self.count > _MOST_STEPS:
+            raise RecursionError("too long to follow")
+        return super().evaluate(node, scope)
+
+    def note(self, key: Key) -> None:
+        if key in self.keys:
+            self.order.steps.append(Step(key, self.conditions == 0))
+
+    def enter(self, module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Run a module's forward."""
+        if type(module).forward in (nn.Sequential.forward, nn.Module.forward):  # the latter: a list, in its own order
+            for child in module._modules.values():  # children() leaves out a module's second time
+                if child is not None:
+                    self.enter(child, (), {})
+        elif (id(module), "") in self.keys:
+            self.note((id(module), ""))
+        elif id(module) in self.relevant:
+            forward = get_forward(module)
+            if forward is None or isinstance(module, torch.jit.ScriptModule):
+                self.order.complete = False
+            else:
+                self.follow(forward, args if forward.receiver is None else (module, *args), kwargs)
+
+    def follow(self, scope: Scope, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a function; its result, if that is known."""
+        tree, first = parse_function(scope.function)
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        node = next((node for node in ast.walk(tree) if isinstance(node, kinds)), None)
+        frame = (scope.function, id(scope.receiver))
+        if not first or node is None or len(self.active) > _MOST_DEPTH:
+            self.order.complete = False
+            return UNKNOWN
+        if frame in self.active:
+            return UNKNOWN
+        self.active.append(frame)
+        try:
+            return self.run(node, scope, args, kwargs)
+        finally:
+            self.active.pop()
+
+    def _call(self, node: ast.Call, scope: Scope) -> Any:
+        target = self.evaluate(node.func, scope)
+        args = [self.evaluate(arg.value if isinstance(arg, ast.Starred) else arg, scope) for arg in node.args]
+        words = {word.arg: self.evaluate(word.value, scope) for word in node.keywords}
+        kwargs = {name: value for name, value in words.items() if name is not None}
+        if is_pool(unwrap_partial(target)[0]):
+            located = locate_call_node(node, scope.function)
+            self.note((id(scope.module), "" if located is None else located[0]))
+        elif isinstance(target, nn.Module):
+            self.enter(target, args, kwargs)
+        elif type(target) is Closure:
+            return self.run_closure(target, args, kwargs) if len(self.active) < _MOST_DEPTH else UNKNOWN
+        elif target is UNKNOWN:
+            self.call_unknown(node.func, [*args, *words.values()])
+        else:
+            return self.call_known(target, args, kwargs, scope)
+        return UNKNOWN
+
+    def call_known(self, target: Any, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
+        function = as_function(target)
+        home = "" if function is None else function.__module__ or ""
+        if target is getattr or target is hasattr:
+            found = read_attribute(*args[:2]) if len(args) > 1 and isinstance(args[1], str) else UNKNOWN
+            return True if target is hasattr and found is not UNKNOWN else found
+        if any(target is harmless for harmless in _HARMLESS) or _is_container_method(target, home):
+            return UNKNOWN if any(arg is UNKNOWN for arg in args) else attempt(target, args, kwargs)
+        if function is None or (home.split(".")[0] == "torch" and home != "torch.nn.modules.pooling"):
+            self.call_passed([*args, *kwargs.values()])  # checkpoint(self.block, x), map(self.block, xs)
+            return False if getattr(target, "__name__", "") in _NEVER else UNKNOWN
+        if not isinstance(target, MethodType):
+            return self.follow(Scope(function, scope.module), args, kwargs)
+        this = target.__self__
+        module = this if isinstance(this, nn.Module) else scope.module
+        return self.follow(Scope(function, module, this), (this, *args), kwargs)
+
+    def call_unknown(self, node: ast.expr, values: list[Any]) -> None:
+        """A call of a tensor's method, or of something that may be a module."""
+        if isinstance(node, ast.Attribute) and any(hasattr(cls, node.attr) for cls in (torch.Tensor, list, dict, str)):
+            return
+        self.order.complete = False
+        self.call_passed(values)
+
+    def call_passed(self, values: Iterable[Any]) -> None:
+        """Modules and functions given to a function that is not read: it is there to call them."""
+        for value in values:
+            if isinstance(value, nn.Module):
+                self.enter(value, (), {})
+            elif type(value) is Closure:
+                self.run_closure(value, (), {})
+            elif type(value) is MethodType and isinstance(value.__self__, nn.Module):
+                function = as_function(value)
+                if function is not None and id(value.__self__) in self.relevant:
+                    self.follow(Scope(function, value.__self__, value.__self__), (value.__self__,), {})
+
+
+def _is_container_method(target: Any, home: str) -> bool:
+    """Whether this lists the contents of a dict, or of one of torch's modules."""
+    if not isinstance(target, (MethodType, BuiltinFunctionType)) or target.__name__ not in _CONTAINER_METHODS:
+        return False
+    return isinstance(target.__self__, dict) or home.startswith("torch.nn.modules.")

@@ -16,6 +16,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "speed": cpu_tables.speed,
     "cpu": cpu_tables.cpu,
     "baseline": run_tables.baseline,
+    "pool-rate": run_tables.pool_rate,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)
 

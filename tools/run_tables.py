@@ -1,6 +1,7 @@
 """Tables of training runs, from the run directories kept in docs/results."""
 
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,18 +29,21 @@ def baseline() -> Iterator[str]:
 
 
 def pool_rate() -> Iterator[str]:
-    """How far gates move at the pools' learning rate: two runs that differ in `pool_rate` alone."""
-    yield "| `pool_rate` | entropy of each pool's gates, in bits | test error |"
-    yield "|---|---|---|"
-    directories = sorted((RESULTS / "pool-rate").iterdir(), key=lambda path: read(path, "run")["pool_rate"])
-    for directory in directories:
-        run, result = read(directory, "run"), read(directory, "result")
-        entropies = ", ".join(f"{v:.2f}" for k, v in result["pools"].items() if k.endswith(".entropy"))
-        yield f"| {run['pool_rate']:g} | {entropies} | {result['test_error']:.2f} % |"
+    """How far gates move at the pools' own learning rate: runs that differ in `pool_rate` and seed alone."""
+    directories = sorted((RESULTS / "pool-rate").iterdir())
+    results = [(read(directory, "run"), read(directory, "result")) for directory in directories]
+    gates = [name for name in results[0][1]["pools"] if name.endswith(".entropy")]
+    yield "| `pool_rate` | " + " | ".join(f"`{name}`" for name in gates) + " | test error |"
+    yield "|---|" + "---|" * (len(gates) + 1)
+    for rate in sorted({run["pool_rate"] for run, _ in results}):
+        chosen = [result for run, result in results if run["pool_rate"] == rate]
+        entropies = (statistics.fmean(result["pools"][name] for result in chosen) for name in gates)
+        error = statistics.fmean(result["test_error"] for result in chosen)
+        yield f"| {rate:g} | " + " | ".join(f"{entropy:.2f}" for entropy in entropies) + f" | {error:.2f} % |"
     yield ""
-    images = f"{result['images']['train']:,} {run['data'].upper()} images"
-    start = format_start(read(directory, "env")["starts"][0])
-    yield f"{run['epochs']} epochs of {images}, preset `cpu`, seed {run['seed']}; {start}."
+    run, seeds = results[0][0], {run["seed"] for run, _ in results}
+    start = format_start(read(directories[0], "env")["starts"][0])
+    yield f"{run['data']}, `{run['net']}`, {run['epochs']} epochs, means over {len(seeds)} seeds; {start}."
 
 
 def format_start(start: dict) -> str:

@@ -105,6 +105,8 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
         ("train --preset fast", 2, "preset: wanted one of paper, modern, cpu, got 'fast'"),
         ("train --data imagenet", 2, "unknown data 'imagenet'"),
+        ("train --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
+        ("compare --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
         ("train --data mnist --data-dir .", 2, "mnist: none of its files found in ."),
         ("train --epochs 0", 2, "run: epochs: input should be greater than 0, got 0"),
         ("train --precision float16", 2, "run: precision: input should be 'float32' or 'bfloat16', got 'float16'"),

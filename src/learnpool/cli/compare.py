@@ -60,7 +60,7 @@ def compare(
     console = Console(stderr=True) if not quiet and not as_json else None
     with usage_errors():
         changes |= dict(changed(text) for text in change or [])
-        sets = [data] if os.path.isdir(data) else split_names(data)
+        sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     try:
         with redirect_stdout(sys.stderr):  # what a user's network prints is no result

@@ -1,6 +1,7 @@
 """``learnpool data``: fetch data sets, verify them, look at them."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -78,7 +79,7 @@ def build() -> typer.Typer:
         from ..lab.data import load
         from ..lab.data.show import SUFFIXES, show
 
-        out = out or Path(f"{Path(name).name}.png")
+        out = out or Path(f"{os.path.basename(os.path.abspath(name)) or 'data'}.png")
         if out.suffix not in SUFFIXES:
             raise typer.BadParameter(f"wanted a .png or .svg file, got {str(out)!r}", param_hint="--out")
         with report_bad_data():

@@ -122,10 +122,7 @@ def weights(path: Path) -> Mapping[str, Tensor]:
 def picture(path: Path) -> Image.Image:
     """An image file."""
     try:
-        with Image.open(path) as file:
-            file.load()
-            copied: Image.Image = file.copy()
-            return copied
+        return data.read_image(path)
     except FileNotFoundError:
         raise ValueError(f"look: no such file: {path}") from None
     except (UnidentifiedImageError, OSError, ValueError):

@@ -3,15 +3,16 @@
 import io
 import os
 import signal
+import struct
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from data_files import write_folder, write_picture
-from learnpool.lab.data import DataError, Files, decode, iter_batches, load
-from learnpool.lab.data.decoding import ignore_interrupts
+from learnpool.lab.data import DataError, Files, decode, iter_batches, load, read_image
+from learnpool.lab.data.decoding import SUFFIXES, ignore_interrupts
 
 
 @pytest.mark.parametrize("size", [(64, 48), (48, 64), (56, 56), (300, 61), (20, 18)])
@@ -142,3 +143,82 @@ def test_an_animation_gives_its_first_frame(tmp_path):
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
     (tmp_path / "x.gif").write_bytes(buffer.getvalue())
     assert decode(tmp_path / "x.gif", 8, (0.5, 0.5, 0.0))[:, 4, 4].tolist() == [255, 0, 0]
+
+
+GREY_16 = np.linspace(0, 65_535, 256).reshape(16, 16).round().astype(np.uint16)  # every grey level once
+
+
+def write_pgm(path, cells, largest):
+    path.write_bytes(f"P5 {cells.shape[1]} {cells.shape[0]} {largest}\n".encode() + cells.astype(">u2").tobytes())
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+def test_16_bits_of_grey_are_scaled_to_8(suffix, tmp_path):
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "pgm":
+        write_pgm(path, GREY_16, 65_535)
+    else:
+        Image.fromarray(GREY_16).save(path)
+    image = read_image(path, "L")
+    assert np.asarray(image).flatten().tolist() == list(range(256))
+    assert decode(path, 14)[0].float().mean() < 140  # not white
+
+
+def test_12_bits_of_a_tiff_are_scaled_to_8(tmp_path):
+    path = tmp_path / "x.tiff"
+    cells = GREY_16 >> 4
+    pairs = cells.reshape(-1, 2).astype(int)
+    packed = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], 1)
+    entries = [(256, 16), (257, 16), (258, 12), (259, 1), (262, 1), (273, 150), (277, 1), (278, 16), (279, packed.size)]
+    table = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
+    header = b"II*\0" + struct.pack("<IH", 8, len(entries)) + table + bytes(4)
+    path.write_bytes(header.ljust(150, b"\0") + packed.astype(np.uint8).tobytes())
+    assert np.asarray(read_image(path, "L")).flatten().tolist() == list(range(256))
+
+
+def test_16_bits_of_colour_are_scaled_to_8(tmp_path):
+    cells = np.stack([GREY_16, GREY_16[::-1], GREY_16.T], -1)
+    (tmp_path / "x.ppm").write_bytes(b"P6 16 16 65535\n" + cells.astype(">u2").tobytes())
+    assert np.asarray(read_image(tmp_path / "x.ppm")).tolist() == (cells >> 8).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_32_bits_are_refused(dtype, photos):
+    path = photos.paths[3].with_suffix(".tiff")
+    Image.fromarray(GREY_16.astype(dtype)).save(path)
+    files = Files((path,), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(DataError, match=f"{path}: .*wanted 8 or 16 bits a channel, got 32"):
+        read_batches(files, [torch.arange(1)])
+
+
+POSTSCRIPT = (
+    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\n0 0 moveto 9 9 lineto stroke\nshowpage\n"
+)
+
+
+@pytest.mark.parametrize("name", ["x.jpg", "x.png", "x.tiff"])
+def test_postscript_never_reaches_ghostscript(name, tmp_path, monkeypatch):
+    from PIL import EpsImagePlugin
+
+    def run(*given, **options):
+        raise SystemExit("Ghostscript was called")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", run)
+    (tmp_path / name).write_bytes(POSTSCRIPT)
+    files = Files((tmp_path / name,), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(DataError, match="none of BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP"):
+        read_batches(files, [torch.arange(1)])
+
+
+@pytest.mark.parametrize("kind", ["ico", "tga", "pcx", "sgi"])
+def test_only_the_formats_we_name_are_opened(kind, tmp_path):
+    write_picture(tmp_path / f"x.{kind}")
+    (tmp_path / f"x.{kind}").rename(tmp_path / "x.png")
+    with pytest.raises(UnidentifiedImageError):
+        read_image(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+def test_every_suffix_has_its_format(suffix, tmp_path):
+    write_picture(tmp_path / f"x{suffix}", mode="L" if suffix == ".pgm" else "RGB")
+    assert decode(tmp_path / f"x{suffix}", 16).shape == (3, 16, 16)

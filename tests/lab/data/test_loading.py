@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data_files import assert_is, write_idx
+from data_files import TWO_CLASSES, assert_is, write_folder, write_idx
 from learnpool.lab.data import DataError, load
 from learnpool.lab.data.catalog import SOURCES
 
@@ -30,6 +30,14 @@ def test_the_data_directory_may_come_from_the_environment(tmp_path, monkeypatch)
 def test_nothing_there(name, tmp_path):
     with pytest.raises(DataError, match=f"^{name}: none of its files found in .*; `learnpool data get {name}` fetches"):
         load(name, tmp_path)
+
+
+def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch):
+    write_folder(tmp_path, TWO_CLASSES)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="wanted the name of a data set or the path of a folder of images, got ''"):
+        load("")
+    assert load(".").classes == ("cat", "dog")
 
 
 def test_an_unknown_name(tmp_path):

@@ -15,6 +15,14 @@ def test_a_run_is_frozen():
         run.pool = "max"
 
 
+@pytest.mark.parametrize(
+    ("data", "message"), [("", "wanted the name of a data set"), ("caf\udce9", "wanted a path in UTF-8")]
+)
+def test_data_that_no_run_can_have(data, message):
+    with pytest.raises(RunError, match=f"^run: data: {message}"):
+        make_run({"data": data})
+
+
 def test_equal_runs_share_an_id():
     assert (
         Run(pool="tree2 + gated", rate=(1,), data="./folder/").id

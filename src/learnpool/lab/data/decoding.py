@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from .split import Files, ImageError
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow opens no other, whatever a file is called
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 CENTER = (0.5, 0.5, 0.0)  # the crop in the middle, no mirror
 CHECK_BATCH, CHECK_SIZE = 64, 32  # images at a time and their size where they are decoded and thrown away
+BITS_PER_SAMPLE = 258  # a tag of TIFF; 12 or 16 where Pillow says 16
 MARGIN = 8 / 7  # an image is scaled to this multiple of the crop: 256 for 224
 
 
@@ -96,10 +98,7 @@ def decode(path: Path, size: int, crop: tuple[float, ...] = CENTER) -> Tensor:
 
     ``crop`` is three numbers in [0, 1): the crop's place from top and from left, and from one half on the mirror.
     """
-    with Image.open(path) as file:
-        short = round(size * MARGIN)
-        file.draft("RGB", (short, short))  # a JPEG is decoded at a lower scale where that is large enough
-        return crop_image(file.convert("RGB"), size, crop)
+    return crop_image(read_image(path, "RGB", round(size * MARGIN)), size, crop)
 
 
 def crop_image(image: Image.Image, size: int, crop: tuple[float, ...] = CENTER) -> Tensor:
@@ -116,3 +115,32 @@ def crop_image(image: Image.Image, size: int, crop: tuple[float, ...] = CENTER) 
     if mirror >= 0.5:
         cells = cells[:, ::-1]
     return torch.from_numpy(np.ascontiguousarray(cells.transpose(2, 0, 1)))
+
+
+def read_image(path: Path, mode: str | None = None, smallest: int | None = None) -> Image.Image:
+    """The image in a file, of 8 bits a channel: 16 bits are scaled to 8; 32 bits, of unknown range, are refused.
+
+    ``mode`` is Pillow's name of the channels, such as ``RGB``; the file's own if not given. With ``smallest`` a JPEG is
+    decoded at a lower scale where both sides still have as many pixels.
+    """
+    try:
+        file = Image.open(path, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise UnidentifiedImageError(f"none of {', '.join(FORMATS)}") from None
+    with file:
+        if smallest is not None:
+            file.draft("RGB", (smallest, smallest))
+        image = _reduce_depth(file)
+        return image.copy() if mode is None else image.convert(mode)
+
+
+def _reduce_depth(image: Image.Image) -> Image.Image:
+    """Grey levels of 16 bits become 8, as Pillow makes of 16 bits of colour by itself."""
+    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if not sixteen:
+        if image.mode in ("I", "F"):
+            raise ValueError("wanted 8 or 16 bits a channel, got 32 or signed ones")
+        return image
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    bits = tags.get(BITS_PER_SAMPLE, (16,))[0]
+    return Image.fromarray((np.asarray(image) >> (bits - 8)).clip(0, 255).astype(np.uint8))

@@ -18,6 +18,8 @@ from .split import DataError, Dataset, Files, Folder, Split
 
 def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
     """The data set ``name``, its files found anywhere usual under ``data_dir``; or a folder of images by its path."""
+    if not name:  # the current directory would be meant, by nobody
+        raise DataError("wanted the name of a data set or the path of a folder of images, got ''")
     if name == "digits":
         return read_digits()
     if name in SOURCES:

@@ -49,12 +49,14 @@ def read_file(path: Path, shape: Sequence[int], crop: bool) -> Tensor:
     try:
         if crop:
             return data.decode(path, shape[1])
-        with Image.open(path) as file:
-            return fit(file, shape, crop)
+        image = data.read_image(path)
     except FileNotFoundError:
         raise ValueError(f"predict: no such file: {path}") from None
     except (UnidentifiedImageError, OSError, SyntaxError):
         raise ValueError(f"predict: {path} is not an image") from None
+    except ValueError as error:
+        raise ValueError(f"predict: {path}: {error}") from None
+    return fit(image, shape, crop)
 
 
 def fit(image: Image.Image, shape: Sequence[int], crop: bool) -> Tensor:

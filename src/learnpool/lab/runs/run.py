@@ -78,7 +78,11 @@ class Run(BaseModel):
     @field_validator("data")
     @classmethod
     def _data(cls, data: str) -> str:
-        return os.path.normpath(data) if data else data
+        if not data:
+            raise ValueError("wanted the name of a data set or the path of a folder of images, got ''")
+        if any("\ud800" <= letter <= "\udfff" for letter in data):  # how Python spells bytes that are no UTF-8
+            raise ValueError(f"wanted a path in UTF-8, which a run's files are written in, got {data!r}")
+        return os.path.normpath(data)
 
     @model_validator(mode="after")
     def _check_combination(self) -> Run:

@@ -17,7 +17,7 @@ LIBRARY = [
 ]  # fmt: skip
 LATE = {"loading": {"lab"}}  # imported inside a function, when it is called
 APPLICATION = ["nets", "lab", "cli"]  # imports the library, itself and what is to its left
-FOLDERS = ["data", "runs", "launch", "comparison", "experiments", "bench"]  # of lab, from bottom to top
+FOLDERS = ["data", "runs", "launch", "bench", "comparison", "experiments"]  # of lab, from bottom to top
 
 
 def imports(path):

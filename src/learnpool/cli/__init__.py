@@ -69,7 +69,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, calibration, compare, data, look, predict, train
+    from . import bench, calibration, compare, data, look, predict, reproduce, train
 
     app = typer.Typer(
         rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
@@ -113,7 +113,8 @@ def build() -> "typer.Typer":
         for name, value in facts():
             print(f"{name:<10} {value}")
 
-    for command in (compare.compare, train.train, predict.predict, look.look, calibration.calibration, figure, info):
+    commands = compare.compare, train.train, predict.predict, reproduce.reproduce, look.look, calibration.calibration
+    for command in (*commands, figure, info):
         app.command()(command)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")

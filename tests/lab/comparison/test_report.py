@@ -10,9 +10,8 @@ import pytest
 from browser import render
 from learnpool.lab.comparison import charts, report
 from learnpool.lab.comparison.comparison import read_comparison
-from learnpool.lab.comparison.published import ERRORS, find_paper_error
 from learnpool.lab.comparison.summary import compose_answer
-from learnpool.lab.runs.run import Run, RunError
+from learnpool.lab.runs.run import RunError
 
 SECTIONS = ("answer", "results", "curves", "learned", "cost", "reproduce", "environment")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"&'{{ 7 * 7 }}$x$"
@@ -106,42 +105,6 @@ def test_the_papers_value_stands_beside_ours(written, comparison, monkeypatch, t
     assert re.search(r"mixed \d+\.\d+ ± \d+\.\d+ 6\.62 ± 0\.21 ", text)
     assert re.search(r"tree2:channel\+max \d+\.\d+ ± \d+\.\d+ – ", text)
     assert "learnpool data get cifar10" in text
-
-
-def test_the_papers_values():
-    assert find_paper_error("cifar10", "gated") == (7.90, 0.07)
-    assert find_paper_error("cifar10", "gated", augmented=True) == (6.36, 0.28)
-    assert find_paper_error("svhn", "tree3+gated") == (1.69, None)
-    assert find_paper_error("mnist", "max", augmented=True) == (0.39, None)
-    assert (
-        find_paper_error("cifar10", "tree3")
-        is find_paper_error("digits", "max")
-        is find_paper_error("cifar10", "max", net="my:net")
-        is None
-    )
-    # Down the columns of its Tables 1 and 2, its text for SVHN and for convolutions of stride 2.
-    assert {name: " ".join(f"{error:.2f}" for error, _ in column.values()) for name, column in ERRORS.items()} == {
-        "mnist": "0.39 0.38 0.34 0.33 0.30 0.29 0.35 0.37 0.31",
-        "cifar10": "9.10 8.50 8.11 8.09 8.05 7.90 8.25 8.22 7.62 8.77",
-        "cifar10+": "7.32 7.30 6.78 6.62 6.58 6.36 6.88 6.67 6.05",
-        "cifar100": "34.21 33.48 33.53 33.51 33.35 33.22 33.53 33.13 32.37",
-        "svhn": "1.91 1.84 1.76 1.64 1.74 1.80 1.70 1.69",
-    }
-    assert [find_paper_error("cifar10", "max", extra_convs=k) for k in range(3)] == [
-        (9.10, None),
-        (9.08, None),
-        (9.17, None),
-    ]
-    deeper = {"extra_convs": 1}
-    assert (
-        find_paper_error("cifar10", "gated", **deeper)
-        is find_paper_error("cifar10", "max", augmented=True, **deeper)
-        is None
-    )
-    assert find_paper_error("mnist", "max", **deeper) is None
-    assert report.format_paper_error(Run(data="cifar10", extra_convs=2), "max") == "9.17"
-    for name, column in ERRORS.items():  # as the paper says of every set: each of its pools beats max
-        assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max"), name
 
 
 def pretend(out, runs, where, change, classes=None, cpu=None):

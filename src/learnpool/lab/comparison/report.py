@@ -23,11 +23,11 @@ from ...formatting import format_count, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
+from ..paper import find_error
 from ..runs.run import Run
 from ..runs.trained import load
 from . import charts
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
-from .published import find_paper_error
 from .summary import LEVEL, POWER
 
 CLASSES = 12  # that are named
@@ -77,7 +77,7 @@ def render(c: Comparison) -> str:
 def format_paper_error(run: Run, pool: str) -> str | None:
     """The paper's error for this data and pool."""
     augmented = bool(run.pad or run.mirror)
-    error = find_paper_error(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
+    error = find_error(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
     if error is None:
         return None
     return format_number(error[0]) + ("" if error[1] is None else f" ± {error[1]:g}")

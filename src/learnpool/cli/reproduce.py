@@ -1,0 +1,87 @@
+"""``learnpool reproduce``: the tables and figures of the paper."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import fail, usage_errors
+from .train import changed
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME…", help="Experiments as --list names them, or all.")
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
+    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
+    seeds: Annotated[int, typer.Option(help="Runs of each network.")] = 3,
+    data: Annotated[
+        str | None, typer.Option(help="Only these data sets: mnist, cifar10, cifar10+ (augmented), cifar100, svhn.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
+    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory of the runs and the pages.")] = Path("runs/paper"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
+    pages_only: Annotated[bool, typer.Option("--pages-only", help="Pages of what is done; train nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their cost, train nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages' names.")] = False,
+) -> None:
+    """Repeat experiments of the paper: train what is missing, and write a page for each.
+
+    Several experiments share their runs. Run it again to go on after an interruption.
+
+    Example: learnpool reproduce table1 table2 --data cifar10+ --train-size 10000 --epochs 20 --data-dir data
+    """
+    from rich.console import Console
+
+    from ..lab.data import DataError
+    from ..lab.experiments import reproduce as lab
+    from ..lab.experiments.experiment import Scale
+    from ..lab.runs.run import RunError
+    from ..lab.runs.train import TrainingError
+    from ..names import split_names
+
+    console = Console(stderr=True) if not quiet else None
+    if list_them:
+        for name in lab.NAMES:
+            experiment = lab.find(name)
+            print(f"{name:<15} {experiment.SOURCE}: {experiment.TITLE}")
+        return
+    changes: dict[str, Any] = {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
+    with usage_errors():
+        changes |= dict(changed(text) for text in change or [])
+        if not names:
+            raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
+        chosen = lab.choose(names)
+        scale = Scale(preset, seeds, tuple(split_names(data)) if data else None, changes)
+        runs = lab.plan(chosen, scale)
+    words = ["learnpool", "reproduce", *chosen, "--preset", preset, "--seeds", str(seeds)]
+    words += ["--data", data] if data else []
+    words += ["--epochs", str(epochs)] if epochs is not None else []
+    words += ["--train-size", str(train_size)] if train_size is not None else []
+    words += [word for text in change or [] for word in ("--set", text)]
+    words += ["--data-dir", str(data_dir)] if data_dir else []
+    command = shlex.join([*words, "--out", str(out)])
+    options = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
+    try:
+        if dry_run:
+            print(lab.describe_plan(chosen, runs, out, jobs))
+            return
+        if pages_only:
+            pages = lab.write_site(chosen, scale, out, command=command, data_dir=data_dir, console=console)
+        else:
+            pages = lab.reproduce(chosen, scale, out, command=command, console=console, **options)
+    except (RunError, DataError) as error:
+        fail(str(error), 2)
+    except TrainingError as error:
+        fail(str(error))
+    print(*(f"Written: {page}" for page in pages), sep="\n")

@@ -1,0 +1,68 @@
+"""Trained networks of finished runs on their test images: errors of changed images, and what comes out of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import data
+from ..comparison.comparison import FinishedRun
+from ..runs import checkpoint
+from ..runs.trained import load
+
+BATCH = 250
+
+
+class Evaluation:
+    """The network of a run with its preparation, and the test images as they are in the files."""
+
+    def __init__(self, entry: FinishedRun, data_dir: Path | None) -> None:
+        self.model = load(entry.path).eval()
+        self.prepare = data.Preparation(entry.run.prepare, checkpoint.load_preparation(entry.path))
+        dataset = data.load(entry.run.data, data_dir)
+        if isinstance(dataset, data.Folder):
+            raise data.DataError(f"{entry.run.data}: wanted a data set in memory, got a folder of images")
+        self.test, self.classes = dataset.test, dataset.classes
+        self.channels_last = entry.run.channels_last
+
+    @torch.inference_mode()
+    def error(self, change: Callable[[Tensor], Tensor] = lambda images: images) -> float:
+        """Percent of the test images that are taken for another class, after ``change`` of their uint8 pixels."""
+        wrong = 0
+        for images, labels in zip(self.test.images.split(BATCH), self.test.labels.split(BATCH), strict=True):
+            wrong += int((self._forward(change(images)).argmax(1) != labels).sum())
+        return 100 * wrong / len(self.test)
+
+    @torch.inference_mode()
+    def features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
+        """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
+        found: dict[str, list[Tensor]] = {name: [] for name in layers}
+        hooks = [
+            self.model.get_submodule(name).register_forward_hook(
+                lambda _layer, _given, output, name=name: found[name].append(output.flatten(1).float())
+            )
+            for name in layers
+        ]
+        try:
+            for images in self.test.images[index].split(BATCH):
+                self._forward(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return {name: torch.cat(parts) for name, parts in found.items()}
+
+    def _forward(self, images: Tensor) -> Tensor:
+        x = self.prepare(images)
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        votes: Any = self.model(x)
+        return votes if isinstance(votes, Tensor) else votes[0]
+
+
+def pool_layers(model: nn.Module) -> list[str]:
+    """The pools of the paper's network, in their order."""
+    return [name for name in ("pool1", "pool2") if hasattr(model, name)]

@@ -1,0 +1,110 @@
+"""What an experiment is: runs to train, and a page made of the finished ones.
+
+An experiment is a module of this folder with ``TITLE``, ``SOURCE`` (where in the paper), ``CLAIM`` (what it says),
+``plan(scale) -> list[Run]`` and ``build_page(scale, results) -> Page``. None has a training loop: what is planned is
+trained by the lab like any other run, and equal runs of several experiments are one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..runs.presets import preset
+from ..runs.run import Run, RunError
+from .results import Results
+
+# A data set as the paper names it: whose images, and whether they are augmented.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mnist": ("mnist", {"pad": 0, "mirror": False}),
+    "cifar10": ("cifar10", {"pad": 0, "mirror": False}),
+    "cifar10+": ("cifar10", {"pad": 4, "mirror": True}),
+    "cifar100": ("cifar100", {"pad": 0, "mirror": False}),
+    "svhn": ("svhn", {"pad": 0, "mirror": False}),
+    "digits": ("digits", {"pad": 0, "mirror": False}),
+}
+LABELS = {
+    "mnist": "MNIST", "cifar10": "CIFAR10", "cifar10+": "CIFAR10+", "cifar100": "CIFAR100", "svhn": "SVHN",
+    "digits": "digits (8×8)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What all runs of a reproduction have in common: preset, seeds, data sets, and fields changed for all."""
+
+    preset: str = "cpu"
+    seeds: int = 3
+    data: tuple[str, ...] | None = None  # None: those the experiment has in the paper
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if odd := next((name for name in self.data or () if name not in VARIANTS), None):
+            raise RunError(f"--data: wanted some of {', '.join(VARIANTS)}, got {odd!r}")
+        if odd := next((name for name in ("data", "pool", "seed") if name in self.changes), None):
+            raise RunError(f"--set: {odd} is part of the experiment; see --data and --seeds")
+        if self.seeds < 1:
+            raise RunError(f"--seeds: wanted at least 1, got {self.seeds}")
+
+    def choose(self, data: Sequence[str]) -> list[str]:
+        """The data sets of an experiment that are asked for."""
+        return [name for name in (self.data or data) if self.data is None or name in (*data, "digits")]
+
+    def runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
+        """One run for each seed, of a data set as the paper names it."""
+        source, augmentation = VARIANTS[data]
+        fields = {**augmentation, **self.changes, **changes, "pool": pool}
+        return [preset(self.preset, source, **fields, seed=seed) for seed in range(self.seeds)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, a second line in small print, and a class that colours it (better, worse)."""
+
+    text: str
+    note: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page; the first cell of a row is its head."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG of a page."""
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page of an experiment shows, from top to bottom, below its title and the paper's claim."""
+
+    answer: Sequence[str]
+    parts: Sequence[Table | Figure]
+    notes: Sequence[str] = ()  # where we differ from the paper and why
+    data: Mapping[str, Any] = field(default_factory=dict)  # the numbers, for programs
+
+
+class Experiment(Protocol):
+    """What every module of this folder that is an experiment has."""
+
+    TITLE: str
+    SOURCE: str
+    CLAIM: str
+
+    def plan(self, scale: Scale) -> list[Run]:
+        """The runs it needs."""
+        ...
+
+    def build_page(self, scale: Scale, results: Results) -> Page:
+        """The page, of the runs that are finished; what is missing is shown as missing."""
+        ...

@@ -1,0 +1,89 @@
+"""The figures of the experiments, in the colours of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.figure
+import numpy as np
+
+from ...explanation.pictures import GREY, INK, PALE
+from ..comparison.charts import PLAIN, SERIES, new_figure, render_svg
+from ..comparison.summary import PoolSummary
+from .experiment import LABELS, Figure
+
+MARK = "#59636e"  # the paper's own values
+
+
+def draw_gains(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
+    """How much less error than the baseline each row has: ours with its interval, the paper's as a diamond."""
+    base = rows[0][0].paper.get(data)
+    with new_figure(0.42 * len(rows) + 1.0) as (drawn, axes):
+        axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
+        for place, (row, line) in enumerate(rows):
+            colour = SERIES[place % len(SERIES)]
+            if line is not None and (a := line.difference) is not None:
+                axes.hlines(place, a.low, a.high, color=colour, linewidth=2.2, zorder=2)
+                face = colour if a.verdict != "not significant" else "none"
+                axes.scatter([a.gain], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
+            if place and base and (published := row.paper.get(data)):
+                axes.scatter([base[0] - published[0]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
+        axes.set_yticks(range(len(rows)), [row.label for row, _ in rows], color=INK)
+        axes.set_ylim(len(rows) - 0.4, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("points less error than the baseline  →  better")
+        axes.margins(x=0.08)
+        drawn_svg = render_svg(drawn, f"Less error than the baseline on {LABELS[data]}, ours and the paper's")
+    return Figure(
+        drawn_svg,
+        f"{LABELS[data]}: ours (circle with its 95 % interval; filled: significant) and the paper's (grey diamond)",
+    )
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[Sequence[float]]], amounts: Sequence[float], label: str, unit: str
+) -> Figure:
+    """Error by amount of a change: one curve for each pool, the mean over seeds with a band of ± its spread."""
+    with new_figure(3.2) as (drawn, axes):
+        for place, (pool, seeds) in enumerate(curves.items()):
+            values = np.asarray(seeds, dtype=float)  # [seeds, amounts]
+            mean, colour = values.mean(0), SERIES[place % len(SERIES)]
+            if len(values) > 1:
+                spread = values.std(0, ddof=1)
+                axes.fill_between(amounts, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(amounts, mean, color=colour, linewidth=1.9, marker="o", markersize=3.5, label=pool)
+        axes.set(xlabel=f"{label}, {unit}", ylabel="test error, %")
+        axes.grid(axis="y", color=PALE, linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+        return Figure(
+            render_svg(drawn, f"Test error by {label}"), f"{label}: mean over seeds, band ± one standard deviation"
+        )
+
+
+def draw_scatter(panels: Mapping[str, tuple[Any, Sequence[int]]], classes: Sequence[str], columns: int) -> str:
+    """Points coloured by class, one panel for each network and pool."""
+    colours = mpl.colormaps["tab10"]
+    rows = -(-len(panels) // columns)
+    with mpl.rc_context(PLAIN):
+        drawn = matplotlib.figure.Figure(figsize=(2.5 * columns, 2.5 * rows + 0.5), layout="constrained")
+        grid = drawn.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for axes, (title, (points, labels)) in zip(grid.flat, panels.items(), strict=False):
+            xy, kinds = np.asarray(points), np.asarray(labels)
+            axes.set_axis_on()
+            axes.set(xticks=[], yticks=[])
+            axes.set_title(title, fontsize=9.5, color=INK)
+            for kind in range(len(classes)):
+                chosen = xy[kinds == kind]
+                axes.scatter(chosen[:, 0], chosen[:, 1], s=5, color=colours(kind % 10), linewidth=0)
+        handles = [
+            mpl.lines.Line2D([], [], marker="o", linestyle="", markersize=5, color=colours(k % 10), label=name)
+            for k, name in enumerate(classes)
+        ]
+        drawn.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8.5, labelcolor=INK)
+        return render_svg(drawn, "t-SNE of what comes out of the pools")

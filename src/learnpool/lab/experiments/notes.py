@@ -1,0 +1,39 @@
+"""How a run differs from the paper's recipe, in words, from the two descriptions themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..runs.presets import preset
+from ..runs.run import Run
+
+WORDS: dict[str, Callable[[Any, Any], str]] = {
+    "width": lambda theirs, ours: f"{ours:g} of the paper's channels in every layer",
+    "train_size": lambda theirs, ours: "all training images" if ours is None else f"{ours:,} training images, not all",
+    "epochs": lambda theirs, ours: f"{ours} epochs, not {theirs}",
+    "head_steps": lambda theirs, ours: "no deep supervision" if not ours else f"deep supervision for {ours:,} steps",
+    "init": lambda theirs, ours: f"{ours} start values of the convolutions, not {theirs}'s",
+    "start": lambda theirs, ours: f"pools start {ours}, not N(0, 0.5) as the paper's",
+    "schedule": lambda theirs, ours: "one cycle of the learning rate, not steps on a plateau of the validation error",
+    "prepare": lambda theirs, ours: f"images prepared by {ours}, not {theirs}",
+    "loss": lambda theirs, ours: f"{ours} loss, not {theirs}",
+    "dropout": lambda theirs, ours: f"dropout {ours:g}, not {theirs:g}",
+    "batch": lambda theirs, ours: f"batches of {ours}, not {theirs}",
+    "nesterov": lambda theirs, ours: "Nesterov's momentum",
+    "factors": lambda theirs, ours: "one learning rate for all parameters, not DSN's multiples",
+    "pool_decay": lambda theirs, ours: "no weight decay of the pools' parameters",
+    "pool_rate": lambda theirs, ours: f"the pools learn at {ours:g} times the common rate",
+    "net": lambda theirs, ours: f"another network: {ours}",
+}
+SILENT = {"data", "pool", "seed", "rate", "channels_last", "pad", "mirror", "extra_convs", "patience", "validation"}
+
+
+def describe_differences(run: Run) -> list[str]:
+    """Each field in which a run is not as the paper's recipe for its data; the paper's rows use that recipe."""
+    paper = preset("paper", run.data, pool=run.pool, seed=run.seed)
+    changed = [name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in SILENT]
+    return [
+        WORDS[name](getattr(paper, name), getattr(run, name)) if name in WORDS else f"{name}: {getattr(run, name)}"
+        for name in changed
+    ]

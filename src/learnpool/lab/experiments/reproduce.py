@@ -1,0 +1,130 @@
+"""``learnpool reproduce``: plan the runs of some experiments, train what is missing, write a page for each."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from rich.console import Console
+
+from ... import __version__
+from ...formatting import format_count, format_table
+from .. import files, hardware, progress
+from ..comparison.compare import train_missing
+from ..runs import directory
+from ..runs.cost import estimate_seconds
+from ..runs.run import Run, RunError
+from .experiment import Experiment, Figure, Scale
+from .results import Results
+
+NAMES = (
+    "table1", "table2", "filter", "depth", "alternatives", "table4", "sharing", "invariance", "tsne", "timing",
+    "configurations",
+)  # fmt: skip
+
+
+def find(name: str) -> Experiment:
+    """An experiment by name."""
+    if name not in NAMES:
+        raise RunError(f"reproduce: wanted some of {', '.join(NAMES)} or all, got {name!r}")
+    return cast(Experiment, importlib.import_module(f"{__package__}.{name}"))
+
+
+def choose(names: Sequence[str]) -> list[str]:
+    """The experiments asked for, each once; ``all`` is all of them."""
+    chosen = list(NAMES) if "all" in names else list(dict.fromkeys(names))
+    for name in chosen:
+        find(name)
+    return chosen
+
+
+def plan(names: Sequence[str], scale: Scale) -> list[Run]:
+    """The runs of all experiments, each once: several experiments share theirs."""
+    return list(dict.fromkeys(run for name in names for run in find(name).plan(scale)))
+
+
+def reproduce(
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    *,
+    command: str,
+    console: Console | None = None,
+    **options: Any,
+) -> list[Path]:
+    """Train what is missing in ``out/runs``, then write ``index.html`` and a page for each experiment."""
+    runs = plan(names, scale)
+    files.make_directory(out / "runs")
+    if runs:
+        train_missing(runs, out / "runs", console=console, **options)
+    return write_site(names, scale, out, command=command, data_dir=options.get("data_dir"), console=console)
+
+
+def write_site(
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    *,
+    command: str,
+    data_dir: Path | None = None,
+    console: Console | None = None,
+) -> list[Path]:
+    """The pages of these experiments, from what is finished; networks are measured where a page needs it."""
+    files.make_directory(out / "runs")
+    shown = console or Console(quiet=True)
+    written = []
+    with progress.show_bar("pages", shown) as show:
+        results = Results(out / "runs", data_dir)
+        for done, name in enumerate(names):
+            show(done, len(names), name)
+            experiment = find(name)
+            page = experiment.build_page(scale, results)
+            content = render("page.html", name=name, experiment=experiment, page=page, scale=scale, command=command)
+            written.append(out / f"{name}.html")
+            files.write_bytes(written[-1], content.encode())
+            files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})
+        show(len(names), len(names), "")
+    listed = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
+    answers = {name: _answer(out / f"{name}.json") for name, _ in listed}
+    index = render("index.html", listed=listed, answers=answers, scale=scale, command=command)
+    files.write_bytes(out / "index.html", index.encode())
+    return [out / "index.html", *written]
+
+
+def _answer(path: Path) -> list[str]:
+    import json
+
+    found: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]
+    return found
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of the site; every string is escaped but our own pictures."""
+    folders = (PackageLoader(f"learnpool.lab.{folder}", ".") for folder in ("experiments", "comparison"))
+    environment = Environment(
+        loader=ChoiceLoader(list(folders)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"count": format_count, "picture": lambda figure: Markup(figure.svg)}
+    environment.tests["figure"] = lambda part: isinstance(part, Figure)
+    return environment.get_template(template).render(version=__version__, **values)
+
+
+def describe_plan(names: Sequence[str], runs: Sequence[Run], out: Path, jobs: int | None = None) -> str:
+    """Every run that is missing, and what all of them would take on this machine, from measured steps."""
+    missing = [run for run in runs if directory.read_result(out / "runs" / run.id) is None]
+    seconds = estimate_seconds(missing)
+    rows = [(run.id, f"{run.epochs}", f"{seconds[run] / 60:,.1f}") for run in missing]
+    cores = jobs or hardware.count_cores()
+    table = format_table([("run", "epochs", "minutes on one core"), *rows], right=(1, 2)) if rows else ""
+    done = f"{format_count(len(runs), 'run')} for {', '.join(names)}: {len(runs) - len(missing)} done"
+    total = sum(seconds.values()) / 3600
+    cost = f"{total:,.1f} hours on one core, about {total / cores:,.1f} with {cores} at a time, evaluation left out"
+    return "\n".join(part for part in (table, f"{done}; {cost}.") if part)

@@ -1,0 +1,61 @@
+"""Finished runs of a directory, read once, and what is measured of their networks afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .. import files
+from ..comparison.comparison import FinishedRun, read_run
+from ..comparison.summary import PoolSummary, summarize
+from ..runs import directory
+from ..runs.run import Run
+
+
+class Results:
+    """The runs of ``out`` that are done. ``advance`` is called for each measurement that had to be made."""
+
+    def __init__(self, out: Path, data_dir: Path | None = None, advance: Callable[[], None] | None = None) -> None:
+        self.out, self.data_dir = out, data_dir
+        self.advance = advance or (lambda: None)
+        self._find = cache(self._read)
+
+    def find(self, run: Run) -> FinishedRun | None:
+        """A finished run; None of one that is not."""
+        return self._find(run)
+
+    def _read(self, run: Run) -> FinishedRun | None:
+        path = self.out / run.id
+        return read_run(path) if directory.read_result(path) is not None else None
+
+    def summarize(self, groups: Mapping[str, Sequence[Run]]) -> dict[str, PoolSummary]:
+        """Every group of which all seeds are finished, against the first one; nothing if that one is not finished."""
+        found = {label: [self.find(run) for run in runs] for label, runs in groups.items()}
+        done = {label: [e for e in entries if e] for label, entries in found.items() if all(entries)}
+        if next(iter(found), None) not in done:
+            return {}
+        images = next(iter(done.values()))[0].result.images["test"]
+        outcomes = {label: {e.run.seed: e.score for e in entries} for label, entries in done.items()}
+        return {line.pool: line for line in summarize(outcomes, images)}
+
+    def measure(self, run: Run, name: str, make: Callable[[FinishedRun], Any]) -> Any:
+        """What ``make`` says of a run's network, kept as ``name.json`` in the run's directory; None if not finished."""
+        entry = self.find(run)
+        if entry is None:
+            return None
+        path = entry.path / f"{name}.json"
+        if not path.exists():
+            files.write_json(path, make(entry))
+            self.advance()
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def keep(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` says, kept as ``name.json`` beside the runs."""
+        path = self.out / f"{name}.json"
+        if not path.exists():
+            files.write_json(path, make())
+            self.advance()
+        return json.loads(path.read_text(encoding="utf-8"))

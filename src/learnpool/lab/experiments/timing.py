@@ -1,0 +1,99 @@
+"""The text's timing: forward and backward per image, with each pool."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from ...nets.dsn import TABLES, dsn
+from .. import hardware
+from ..bench.pools import time_call
+from ..paper import PAPER
+from ..runs.run import Run
+from .experiment import VARIANTS, Cell, Page, Scale, Table
+from .results import Results
+
+TITLE = "What learned pools cost in time"
+SOURCE = "Text, Timing"
+CLAIM = "Learned pools add 5 % to 15 % to the time of forward and backward."
+DATA = ("cifar10",)
+ROUNDS, WARM = 9, 2
+
+
+def plan(scale: Scale) -> list[Run]:
+    """Nothing to train."""
+    return []
+
+
+def measure(data: str, fields: Run) -> dict[str, Any]:
+    """Milliseconds per image, the pools taking turns in each round; each pool's time over the baseline's, by rounds."""
+    pools = {pool: PAPER["tree+gated"]["cifar10"] if pool == "tree+gated" else pool for pool in PAPER["timing"]}
+    steps = {pool: _make_step(data, name, fields) for pool, name in pools.items()}
+    facts = hardware.describe_machine()
+    for step in steps.values():
+        time_call(step, WARM)
+    seconds: dict[str, list[float]] = {pool: [] for pool in steps}
+    for turn in range(ROUNDS):
+        order = list(steps) if turn % 2 == 0 else list(reversed(steps))
+        for pool in order:
+            seconds[pool].append(time_call(steps[pool]))
+    settings = {"data": data, "batch": fields.batch, "width": fields.width, "channels_last": fields.channels_last}
+    return facts | {"settings": settings, "threads": torch.get_num_threads(), "pools": pools, "seconds": seconds}
+
+
+def _make_step(data: str, pool: str, fields: Run) -> Any:
+    """Forward and backward on a batch of noise; equal first weights and equal batches for all pools."""
+    torch.manual_seed(0)
+    table = TABLES[data]
+    net = dsn(data, pool, width=fields.width, supervise=False, init="kaiming", start="neutral")
+    x, target = torch.randn(fields.batch, table.channels, *table.image), torch.arange(fields.batch) % table.classes
+    if fields.channels_last:
+        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        x = x.to(memory_format=torch.channels_last)
+
+    def step() -> None:
+        net.zero_grad(set_to_none=True)
+        F.cross_entropy(net(x), target).backward()
+
+    return step
+
+
+def build_page(scale: Scale, results: Results) -> Page:
+    """A table of milliseconds and ratios, the paper's beside ours."""
+    data = VARIANTS[next(iter(scale.choose(DATA)), "cifar10")][0]
+    fields = scale.runs("digits" if data == "digits" else "cifar10", "max")[0]
+    name = f"timing-{data}-{fields.width:g}-{'channels_last' if fields.channels_last else 'contiguous'}"
+    found = results.keep(name, lambda: measure(data, fields))
+    base, published = found["seconds"]["max"], PAPER["timing"]
+    rows, ratios = [], {}
+    for pool, entry in published.items():
+        pairs = [s / b for s, b in zip(found["seconds"][pool], base, strict=True)]
+        ratios[pool] = statistics.median(pairs)
+        ms = 1e3 * statistics.median(found["seconds"][pool]) / found["settings"]["batch"]
+        theirs = entry["ms"] / published["max"]["ms"]
+        rows.append(
+            [
+                Cell(entry["label"], found["pools"][pool]),
+                Cell(f"{entry['ms']:.2f}"),
+                Cell(f"{theirs:.2f}"),
+                Cell(f"{ms:.3f}"),
+                Cell(f"{ratios[pool]:.2f}", f"{min(pairs):.2f} … {max(pairs):.2f}"),
+            ]
+        )
+    heads = ["Pools", "paper, ms per image", "over its baseline", "ours, ms per image", "over our baseline"]
+    settings = found["settings"]
+    layout = "channels_last" if settings["channels_last"] else "contiguous"
+    caption = (
+        f"Medians of {ROUNDS} rounds in which the pools take turns; in small print the least and the most of the "
+        f"ratios within a round. {data}, {settings['width']:g} of the paper's channels, batch {settings['batch']}, "
+        f"{layout}, {found['threads']} threads. {hardware.format_machine(found)}."
+    )
+    theirs = max(entry["ms"] for entry in published.values()) / published["max"]["ms"]
+    answer = (
+        f"The slowest takes {max(ratios.values()):.2f} times the time of the network with max pooling; the paper's "
+        f"took {theirs:.2f} times."
+    )
+    return Page([answer], [Table(heads, rows, caption)], (), {"ratios": ratios})

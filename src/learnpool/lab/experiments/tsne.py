@@ -1,0 +1,175 @@
+"""The supplement's t-SNE figures: what comes out of the first and the second pool, for four kinds of pooling."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...formatting import format_number
+from ..comparison.comparison import FinishedRun
+from ..data.split import sample_balanced
+from ..runs.run import Run
+from . import figures
+from .evaluation import Evaluation, pool_layers
+from .experiment import LABELS, Cell, Figure, Page, Scale, Table
+from .notes import describe_differences
+from .results import Results
+
+TITLE = "What the pools see: t-SNE"
+SOURCE = "Supplement, t-SNE figures"
+CLAIM = (
+    "With learned pools classes are more separated, above all airplane, bird and truck, and the second pool separates "
+    "more than the first."
+)
+POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree, 2 level"}
+LAYERS = {"pool1": "first pool", "pool2": "second pool"}
+DATA = ("cifar10", "cifar10+")
+IMAGES, SEED, COMPONENTS, PERPLEXITY, NEIGHBOURS = 800, 0, 50, 30, 10
+
+
+def plan(scale: Scale) -> list[Run]:
+    """A network with each pool; one seed is drawn, all are measured."""
+    return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.runs(data, pool)]
+
+
+def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
+    """Both pools' outputs in two dimensions, and how separable classes are there and before."""
+    network = Evaluation(entry, results.data_dir)
+    index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
+    labels = network.test.labels[index].numpy()
+    found: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
+    for name, features in network.features(pool_layers(network.model), index).items():
+        reduced = reduce(features)
+        points = embed(reduced)
+        found[name] = {
+            "points": np.round(points, 3).tolist(),
+            "features": separation(reduced, labels),
+            "plane": separation(points, labels),
+        }
+    return found
+
+
+def reduce(features: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The leading principal components, ``[images, 50]``."""
+    from sklearn.decomposition import PCA
+
+    components = min(COMPONENTS, *features.shape)
+    reduced: np.ndarray[Any, Any] = PCA(components, random_state=SEED).fit_transform(features.numpy())
+    return reduced
+
+
+def embed(reduced: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``[images, 2]``."""
+    from sklearn.manifold import TSNE
+
+    perplexity = min(PERPLEXITY, (len(reduced) - 1) / 3)
+    points: np.ndarray[Any, Any] = TSNE(
+        2, perplexity=perplexity, random_state=SEED, init="pca", learning_rate="auto"
+    ).fit_transform(reduced)
+    return points
+
+
+def separation(x: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Silhouette, and the part of each image's 10 nearest neighbours that are of its class: in all, and by class."""
+    from sklearn.metrics import silhouette_samples
+    from sklearn.neighbors import NearestNeighbors
+
+    near = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(x) - 1)).fit(x).kneighbors(return_distance=False)
+    pure = (labels[near] == labels[:, None]).mean(1)
+    silhouette = silhouette_samples(x, labels)
+    kinds = np.unique(labels)
+    return {
+        "silhouette": float(silhouette.mean()),
+        "purity": float(pure.mean()),
+        "purity_by_class": {str(int(k)): float(pure[labels == k].mean()) for k in kinds},
+        "silhouette_by_class": {str(int(k)): float(silhouette[labels == k].mean()) for k in kinds},
+    }
+
+
+def build_page(scale: Scale, results: Results) -> Page:
+    """A picture of both pools of each network, and a table of how separable classes are."""
+    parts: list[Table | Figure] = []
+    answer, record, first = [], {}, None
+    for data in scale.choose(DATA):
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for pool, label in POOLS.items():
+            measured = [results.measure(run, "tsne", partial(measure, results)) for run in scale.runs(data, pool)]
+            if kept := [one for one in measured if one is not None]:
+                found[label] = kept
+        if not found:
+            answer.append(f"{LABELS[data]}: no run is finished yet.")
+            continue
+        first = first or scale.runs(data, "max")[0]
+        panels = {
+            f"{label}, {LAYERS[layer]}": (seeds[0][layer]["points"], seeds[0]["labels"])
+            for label, seeds in found.items()
+            for layer in LAYERS
+        }
+        classes = next(iter(found.values()))[0]["classes"]
+        shown = figures.draw_scatter(panels, classes, columns=len(LAYERS))
+        parts.append(Figure(shown, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0"))
+        parts += [_overall(found, data), _by_class(found, classes)]
+        answer.append(_sentence(found, data))
+        record[data] = {
+            label: [{layer: one[layer]["features"] for layer in LAYERS} for one in seeds]
+            for label, seeds in found.items()
+        }
+    return Page(answer, parts, describe_differences(first) if first else (), record)
+
+
+def _mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> float:
+    return statistics.fmean(one[layer][space][what] for one in seeds)
+
+
+def _overall(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
+    spaces, measures = ("features", "plane"), ("purity", "silhouette")
+    columns = [(layer, space, what) for layer in LAYERS for space in spaces for what in measures]
+    named = {"features": "50 components", "plane": "2-D"}
+    heads = [LABELS[data], *(f"{LAYERS[layer]}, {what}, {named[space]}" for layer, space, what in columns), "seeds"]
+    rows = [
+        [Cell(label), *(Cell(format_number(_mean(seeds, *column))) for column in columns), Cell(str(len(seeds)))]
+        for label, seeds in found.items()
+    ]
+    caption = (
+        f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Means over seeds; "
+        "the principal components say more than the picture, which t-SNE may distort."
+    )
+    return Table(heads, rows, caption)
+
+
+def _by_class(found: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
+    rows = [
+        [
+            Cell(label),
+            *(
+                Cell(
+                    format_number(
+                        statistics.fmean(one["pool2"]["features"]["purity_by_class"][str(k)] for one in seeds)
+                    )
+                )
+                for k in range(len(classes))
+            ),
+        ]
+        for label, seeds in found.items()
+    ]
+    return Table(["Purity behind the second pool", *classes], rows, "In the space of the principal components.")
+
+
+def _sentence(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
+    purity = {label: _mean(seeds, "pool2", "features", "purity") for label, seeds in found.items()}
+    best = max(purity, key=lambda label: purity[label])
+    second = all(
+        _mean(seeds, "pool2", "features", "purity") > _mean(seeds, "pool1", "features", "purity")
+        for seeds in found.values()
+    )
+    order = f"{'' if second else 'not always '}more separable than behind the first{' in every network' * second}"
+    return (
+        f"{LABELS[data]}: neighbours behind the second pool are purest with {best} pooling "
+        f"({', '.join(f'{label} {format_number(value)}' for label, value in purity.items())}); "
+        f"classes there are {order}."
+    )

@@ -1,0 +1,178 @@
+"""Every table and figure of the paper as a command: on the digits, from the plan to its page."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from learnpool.lab.data import load as load_data
+from learnpool.lab.experiments import configurations, invariance, reproduce, tsne
+from learnpool.lab.experiments.experiment import VARIANTS, Scale
+from learnpool.lab.experiments.notes import describe_differences
+from learnpool.lab.experiments.results import Results
+from learnpool.lab.paper import PAPER, SETS
+from learnpool.lab.runs.directory import read_result
+from learnpool.lab.runs.presets import preset
+from learnpool.lab.runs.run import RunError
+from learnpool.lab.runs.train import train
+
+TINY = Scale("cpu", 2, ("digits",), {"epochs": 1, "width": 0.05, "train_size": 120, "batch": 40})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """All experiments on the digits, each run of one epoch; all but one run were there before, as after a kill."""
+    out = tmp_path_factory.mktemp("paper")
+    patch = pytest.MonkeyPatch()
+    patch.setattr(tsne, "IMAGES", 60)
+    for run in reproduce.plan(reproduce.NAMES, TINY)[:-1]:
+        train(run, out / "runs", threads=1)
+    pages = reproduce.reproduce(reproduce.NAMES, TINY, out, command="learnpool reproduce all", jobs=1)
+    yield out, pages
+    patch.undo()
+
+
+def read(site, name):
+    return json.loads((site[0] / f"{name}.json").read_text())
+
+
+def test_every_experiment_has_its_page_and_the_index_names_it(site):
+    out, pages = site
+    assert [page.stem for page in pages] == ["index", *reproduce.NAMES]
+    index = (out / "index.html").read_text()
+    for name in reproduce.NAMES:
+        page = (out / f"{name}.html").read_text()
+        assert f'href="{name}.html"' in index
+        assert reproduce.find(name).TITLE in page
+        assert "learnpool reproduce all" in page
+        assert not re.search(r"(src|href)=\"https?:", page)  # self-contained
+
+
+def test_experiments_share_their_runs(site):
+    runs = reproduce.plan(reproduce.NAMES, TINY)
+    alone = [reproduce.plan([name], TINY) for name in reproduce.NAMES]
+    assert len(runs) == len(set(runs)) < sum(map(len, alone))
+    assert sorted(path.name for path in (site[0] / "runs").iterdir() if path.is_dir()) == sorted(run.id for run in runs)
+
+
+def test_numbers_of_a_page_are_those_of_the_run_files(site):
+    found = read(site, "table1")["digits"]
+    for label, errors in found.items():
+        pool = next(pool for pool, row in PAPER["table1"].items() if row["label"] == label)
+        results = [read_result(site[0] / "runs" / run.id) for run in TINY.runs("digits", pool)]
+        assert errors == [result.test_error for result in results]
+    assert list(found) == [row["label"] for row in PAPER["table1"].values()]
+
+
+def test_no_change_of_the_images_is_the_plain_error_exactly(site):
+    found = read(site, "invariance")["digits"]
+    assert list(found) == list(invariance.POOLS.values())
+    for pool, label in invariance.POOLS.items():
+        for run, measured in zip(TINY.runs("digits", pool), found[label], strict=True):
+            error = read_result(site[0] / "runs" / run.id).test_error
+            for kind, (_, _change, amounts, none) in invariance.CHANGES.items():
+                assert list(measured[kind]) == [f"{amount:g}" for amount in amounts]
+                assert measured[kind][f"{none:g}"] == error
+
+
+def test_figures_have_their_curves_and_axes(site):
+    page = (site[0] / "invariance.html").read_text()
+    assert page.count("<figure>") == len(invariance.CHANGES)
+    for kind, (unit, *_rest) in invariance.CHANGES.items():
+        assert f"{kind}, {unit}" in page
+    scatter = (site[0] / "tsne.html").read_text()
+    for pool in ("average", "max", "gated", "tree, 2 level"):
+        assert f"{pool}, first pool" in scatter
+        assert f"{pool}, second pool" in scatter
+
+
+@pytest.mark.parametrize("change", [invariance.rotate, invariance.shift, invariance.scale_by])
+def test_a_change_moves_pixels_as_it_says(change):
+    images = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
+    images[0, 0, 2, 4] = 200
+    if change is invariance.shift:
+        assert int(change(images, 3)[0, 0, 5, 4]) == 200
+    elif change is invariance.rotate:
+        assert int(change(images, 90)[0, 0, 4, 2]) == 200  # counter-clockwise: top goes left
+    else:
+        assert int(change(images, 2)[0, 0].argmax()) in (0 * 9 + 4, 1 * 9 + 4)  # twice as far from the centre
+
+
+def test_images_of_any_shape_turn_without_shear():
+    images = torch.zeros(1, 1, 9, 15, dtype=torch.uint8)
+    images[0, 0, 4, 9] = 200  # two to the right of the centre
+    assert int(invariance.rotate(images, 90)[0, 0, 2, 7]) == 200
+
+
+def test_a_second_call_trains_and_measures_nothing(site, monkeypatch):
+    out, _ = site
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")}
+    monkeypatch.setattr(invariance, "measure", lambda results, entry: pytest.fail("measured again"))
+    reproduce.reproduce(["invariance"], TINY, out, command="again", jobs=1)
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")} == before
+
+
+def test_what_is_not_finished_is_said(tmp_path):
+    pages = reproduce.write_site(["table1"], TINY, tmp_path, command="c")
+    text = pages[1].read_text()
+    assert "the baseline is not finished yet" in text
+    assert "not run" in text
+
+
+def test_configurations_are_the_papers_counts(tmp_path):
+    page = configurations.build_page(Scale(), Results(tmp_path))
+    for data, counts in page.data.items():
+        tree = PAPER["tree+gated"][data].partition("+")[0]
+        second = 4 if data == "mnist" else 9  # its second pool is 2×2
+        expected = [0, 2, 9 + second, 27, 63, {"tree2": 27, "tree3": 63}[tree] + second]
+        assert list(counts.values()) == expected
+    assert [cell.text for cell in page.parts[1].rows[0]][1:3] == ["3×3 convolution", "128 × 32 × 32"]
+
+
+def test_differences_to_the_papers_recipe_are_named():
+    assert describe_differences(preset("paper", "cifar10")) == []
+    said = " ".join(describe_differences(preset("cpu", "cifar10", train_size=10_000)))
+    for words in ("0.25 of the paper's channels", "10,000 training images", "not 400", "no deep supervision"):
+        assert words in said
+
+
+def test_augmented_and_plain_cifar10_are_different_runs():
+    plain, augmented = (Scale().runs(data, "max")[0] for data in ("cifar10", "cifar10+"))
+    assert (plain.pad, plain.mirror, augmented.pad, augmented.mirror) == (0, False, 4, True)
+    assert {name for name in VARIANTS if name != "digits"} == set(SETS)
+
+
+def test_mistakes_are_one_line(learnpool):
+    for words, said in (
+        (["table9"], "wanted some of table1"),
+        ([], "wanted at least one of table1"),
+        (["table1", "--data", "cifar"], "--data: wanted some of mnist"),
+        (["table1", "--seeds", "0"], "--seeds: wanted at least 1"),
+        (["table1", "--set", "pool=max"], "pool is part of the experiment"),
+    ):
+        status, out, error = learnpool("reproduce", *words)
+        assert (status, out) == (2, "")
+        assert said in " ".join(error.split())
+
+
+def test_the_command_line(learnpool, site):
+    status, out, _ = learnpool("reproduce", "--list")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(reproduce.NAMES)
+    words = ["--data", "digits", "--seeds", "2", "--epochs", "1", "--train-size", "120", "--out", str(site[0])]
+    words += ["--set", "width=0.05", "--set", "batch=40"]
+    status, out, _ = learnpool("reproduce", "table1", "--dry-run", *words)
+    assert status == 0
+    assert "12 runs for table1: 12 done" in out
+    status, out, _ = learnpool("reproduce", "table1", "--dry-run", *words[:-1], "batch=30")
+    assert "12 runs for table1: 0 done" in out
+    assert "hours on one core" in out
+    status, out, _ = learnpool("reproduce", "table1", *words, "--quiet")
+    assert (status, len(out.splitlines())) == (0, 2)
+    assert len(load_data("digits").test) == 540
+
+
+def test_unknown_changes_are_refused():
+    with pytest.raises(RunError, match="unknown field"):
+        Scale(changes={"colour": 1}).runs("digits", "max")

@@ -1,0 +1,54 @@
+"""The paper's numbers, down the columns of its tables."""
+
+import pytest
+
+from learnpool.lab.comparison import report
+from learnpool.lab.paper import PAPER, SETS, find_error, read_table
+from learnpool.lab.runs.run import Run
+
+POOLS = (*read_table("table1"), "tree2+max", "tree3+max", "tree2+gated", "tree3+gated", "conv")
+COLUMNS = {
+    "mnist": "0.39 0.38 0.34 0.33 0.30 0.29 0.35 0.37 0.31",
+    "cifar10": "9.10 8.50 8.11 8.09 8.05 7.90 8.25 8.22 7.62 8.77",
+    "cifar10+": "7.32 7.30 6.78 6.62 6.58 6.36 6.88 6.67 6.05",
+    "cifar100": "34.21 33.48 33.53 33.51 33.35 33.22 33.53 33.13 32.37",
+    "svhn": "1.91 1.84 1.76 1.64 1.74 1.80 1.70 1.69",
+}
+
+
+@pytest.mark.parametrize("data", SETS)
+def test_columns_of_tables_1_and_2_and_the_text(data):
+    name, augmented = data.removesuffix("+"), data.endswith("+")
+    column = {pool: found for pool in POOLS if (found := find_error(name, pool, augmented=augmented))}
+    assert " ".join(f"{error:.2f}" for error, _ in column.values()) == COLUMNS[data]
+    # As the paper says of every data set, each of its pools beats max.
+    assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max")
+
+
+def test_values_and_spreads():
+    assert find_error("cifar10", "gated") == (7.90, 0.07)
+    assert find_error("cifar10", "gated", augmented=True) == (6.36, 0.28)
+    assert find_error("mnist", "max", augmented=True) == (0.39, None)
+    assert find_error("svhn", "mixed:region_channel") == (1.64, None)
+    assert find_error("cifar100", "tree2+gated") == (32.37, None)
+    assert find_error("cifar10", "tree2+gated") is None  # 3 levels there
+
+
+def test_where_the_paper_has_nothing():
+    assert find_error("cifar10", "tree3") is find_error("digits", "max") is None
+    assert find_error("cifar10", "max", net="my:net") is None
+
+
+def test_deeper_networks():
+    errors = [find_error("cifar10", "max", extra_convs=k) for k in range(4)]
+    assert errors == [(9.10, None), (9.08, None), (9.17, None), None]
+    assert find_error("cifar10", "gated", extra_convs=1) is None
+    assert find_error("cifar10", "max", augmented=True, extra_convs=1) is None
+    assert find_error("mnist", "max", extra_convs=1) is None
+    assert report.format_paper_error(Run(data="cifar10", extra_convs=2), "max") == "9.17"
+
+
+def test_only_known_data_sets_are_named():
+    for table in ("table1", "table1_text", "table2", "table4"):
+        for row in PAPER[table].values():
+            assert set(row) <= {*SETS, "label"}

@@ -26,7 +26,7 @@ from .layers import (
 )
 from .loading import load
 from .names import make_pool, parse
-from .ops.export import decompositions
+from .ops.registration import decompositions
 from .parameters import parameter_groups, tie
 from .tree import Avg, Filter, Gate, Max, Mix, Tree
 

@@ -4,11 +4,13 @@ Parameters broadcast the obvious way. A proportion ``a`` goes against ``[C, OH, 
 ``[C, 1, 1]`` per channel, ``[OH, OW]`` per region. Masks and filters do the same with the window's axes behind:
 ``[3, 3]``, ``[C, 1, 1, 3, 3]``, ``[OH, OW, 3, 3]``. Where there are several (``gates``, ``leaves``, ``weight``,
 ``mix``), their number comes first. Nothing is clamped here: a layer does that.
+
+``pool``, ``stochastic_pool`` and ``adaptive_pool`` are what the others, and the layers, call: for any number of
+dimensions, with parameters in the operator's own shape and the name that errors begin with.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec
@@ -16,95 +18,132 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
-from .ops import adaptive, autograd, decomposition, operator, reference, stochastic
-from .ops.window import Size, Window, format_size
+from .ops import adaptive, decomposition, operator, reference, stochastic
+from .ops.autograd import PoolFunction, Settings
+from .ops.transforms import Form, choose_form
+from .ops.window import Size, Window, fill_signature, format_size
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 
+__all__ = [
+    "adaptive_pool1d", "adaptive_pool2d", "adaptive_pool3d",
+    "gated_pool1d", "gated_pool2d", "gated_pool3d",
+    "mixed_pool1d", "mixed_pool2d", "mixed_pool3d",
+    "pool1d", "pool2d", "pool3d",
+    "stochastic_pool1d", "stochastic_pool2d", "stochastic_pool3d",
+    "tree_pool1d", "tree_pool2d", "tree_pool3d",
+]  # fmt: skip
+
 P = ParamSpec("P")
+_MIXED, _GATED = Mix(Max(), Avg()), Gate(Max(), Avg())
 
 
-def run(
-    name: str,
-    x: Tensor,
-    weight: Tensor,
-    mix: Tensor,
-    program: Sequence[int],
-    window: Window,
-    words: tuple[str, str] = ("weight", "mix"),
-) -> Tensor:
-    """Call the operator; when it refuses, say why in the words of the caller ``name``."""
-    try:
-        if torch.compiler.is_compiling():
-            if _for_onnx():
-                operator.check(name, x, weight, mix, program, window, words)
-                return decomposition.forward(x, weight, mix, program, window, decomposition.smooth)
-        elif autograd.forward_mode():
-            pass
-        elif not torch.is_grad_enabled():
-            with torch._C._AutoDispatchBelowAutograd():  # the way through autograd is Python, and half of a small call
-                return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
-        elif autograd.levels() == 1:
-            return autograd.Pool.apply(x, weight, mix, autograd.Spec(tuple(program), window))  # type: ignore[no-untyped-call, no-any-return]
-        return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
-    except (RuntimeError, TypeError, ValueError) as error:
-        refusal = error
-    operator.check(name, x, weight, mix, program, window, words)
-    raise refusal
-
-
-def none(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
-    """No rows of a parameter, for a tree that needs none."""
-    try:
-        return x.new_empty((0, *(1,) * (dims + 1), *taps))
-    except AttributeError:
-        return torch.empty(0)  # the operator will refuse x
-
-
-def run_stochastic(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
-    """Draw (in training) and call the operator."""
-    shape = operator.check_input(name, x, window)
-    sample = torch.rand(shape, dtype=reference.accumulation_dtype(x.dtype), device=x.device) if training else None
-    if sample is None and _for_onnx():
-        return stochastic.expected(x, window)
-    return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
-
-
-def _for_onnx() -> bool:
-    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
-
-
-def _three(function: Callable[Concatenate[int, str, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:
-    """The 1d, 2d and 3d forms of a function of ``(dims, name, ...)``."""
-
-    def form(dims: int) -> Callable[P, Tensor]:
-        name = f"{function.__name__.lstrip('_')}{dims}d"
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            return function(dims, name, *args, **kwargs)
-
-        signature = inspect.signature(function)
-        call.__name__ = call.__qualname__ = name
-        call.__signature__ = signature.replace(parameters=list(signature.parameters.values())[2:])  # type: ignore[attr-defined]
-        del call.__wrapped__
-        return call
-
-    return form(1), form(2), form(3)
-
-
-def _pool(
-    dims: int,
+def pool(
     name: str,
     x: Tensor,
     tree: Tree,
     weight: Tensor | None,
     mix: Tensor | None,
+    window: Window,
+    words: tuple[str, str] = ("weight", "mix"),
+) -> Tensor:
+    """``tree`` over every window of ``x``.
+
+    ``weight`` is ``[D, C|1, *grid|1, *kernel]`` and ``mix`` ``[M, C|1, *grid|1]``; None where the tree has none.
+    ``words`` is what the caller calls them in an error.
+    """
+    program = tree.program
+    if weight is None:
+        weight = empty_parameter(x, window.dims, window.kernel)
+    if mix is None:
+        mix = empty_parameter(x, window.dims)
+    try:
+        return _call_operator(x, weight, mix, program, window)
+    except (RuntimeError, TypeError, ValueError) as error:
+        refusal = error
+    operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
+    raise refusal
+
+
+def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, ...], window: Window) -> Tensor:
+    """``learnpool::pool`` in the form that can be differentiated, or exported, here."""
+    form = choose_form()
+    if form is Form.NO_GRAD:
+        with torch._C._AutoDispatchBelowAutograd():  # the way through autograd is Python, and half of a small call
+            return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+    if form is Form.FUNCTION:
+        return PoolFunction.apply(x, weight, mix, Settings(program, window))  # type: ignore[no-untyped-call, no-any-return]
+    if form is Form.ONNX:
+        operator.check("learnpool::pool", x, weight, mix, program, window)
+        return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
+    # Forward mode and nested derivatives too: there the operator's autograd kernel is its decomposition.
+    return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+
+
+def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
+    """A random cell of every window in training, else the expected one."""
+    shape = operator.check_input(name, x, window)
+    sample = None
+    if training:
+        sample = torch.rand(shape, dtype=reference.accumulation_dtype(x.dtype), device=x.device)
+    elif choose_form() is Form.ONNX:
+        return stochastic.expected(x, window)
+    return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
+
+
+def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
+    """A tree of Max, Avg and Mix over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
+    return adaptive.pool(name, x, tree, empty_parameter(x, dims) if mix is None else mix, output_size, dims)
+
+
+def empty_parameter(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
+    """No rows of a parameter, for a tree that needs none."""
+    try:
+        return x.new_empty((0, *(1,) * (dims + 1), *taps))
+    except AttributeError:
+        return torch.empty(0)  # x is no tensor: the operator will refuse it
+
+
+def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:
+    """The 1d, 2d and 3d forms of a function of ``(name, dims, ...)``, with the window's arguments spelled out."""
+    signature = fill_signature(function, Window.of)
+    signature = signature.replace(parameters=list(signature.parameters.values())[2:])
+
+    def make(dims: int) -> Callable[P, Tensor]:
+        full_name = f"{name}{dims}d"
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+            try:
+                return function(full_name, dims, *args, **kwargs)
+            except TypeError as error:
+                refusal = error
+            _check_arguments(full_name, signature, args, kwargs)
+            raise refusal
+
+        call.__name__ = call.__qualname__ = full_name
+        call.__doc__ = function.__doc__
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return make(1), make(2), make(3)
+
+
+def _check_arguments(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
+def _pool(
+    name: str,
+    dims: int,
+    x: Tensor,
+    tree: Tree,
+    weight: Tensor | None,
+    mix: Tensor | None,
     kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
+    *window: Any,
+    **options: Any,
 ) -> Tensor:
     """Any tree over every window of ``x``.
 
@@ -113,94 +152,75 @@ def _pool(
     """
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Gate(Max(), Avg()), got {tree!r}")
-    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
-    w = _rows(name, "weight", weight, x, dims, window.kernel)
-    return run(name, x, w, _rows(name, "mix", mix, x, dims, ()), tree.program, window)
+    measured = Window.of(name, dims, kernel_size, *window, **options)
+    weight = _align(name, "weight", weight, x, dims, measured.kernel)
+    return pool(name, x, tree, weight, _align(name, "mix", mix, x, dims, ()), measured)
 
 
 def _mixed_pool(
-    dims: int,
-    name: str,
-    x: Tensor,
-    a: Tensor | float,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
+    name: str, dims: int, x: Tensor, a: Tensor | float, kernel_size: Size, *window: Any, **options: Any
 ) -> Tensor:
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
-    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
+    measured = Window.of(name, dims, kernel_size, *window, **options)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
         a = torch.tensor(float(a), dtype=reference.accumulation_dtype(x.dtype), device=x.device)
-    m = _rows(name, "a", a, x, dims, (), one=True)
-    w = _rows(name, "weight", None, x, dims, window.kernel)
-    return run(name, x, w, m, Mix(Max(), Avg()).program, window, ("weight", "a"))
+    mix = _align_one(name, "a", a, x, dims, ())
+    return pool(name, x, _MIXED, None, mix, measured, ("weight", "a"))
 
 
 def _gated_pool(
-    dims: int,
-    name: str,
-    x: Tensor,
-    mask: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
+    name: str, dims: int, x: Tensor, mask: Tensor, kernel_size: Size, *window: Any, **options: Any
 ) -> Tensor:
     """``s max + (1 - s) mean`` with ``s = sigmoid(mask · x)`` of every window, the paper's (5)."""
-    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
-    w = _rows(name, "mask", mask, x, dims, window.kernel, one=True)
-    m = _rows(name, "mix", None, x, dims, ())
-    return run(name, x, w, m, Gate(Max(), Avg()).program, window, ("mask", "mix"))
+    measured = Window.of(name, dims, kernel_size, *window, **options)
+    weight = _align_one(name, "mask", mask, x, dims, measured.kernel)
+    return pool(name, x, _GATED, weight, None, measured, ("mask", "mix"))
 
 
 def _tree_pool(
-    dims: int,
     name: str,
+    dims: int,
     x: Tensor,
     gates: Tensor | None,
     leaves: Tensor,
     kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
+    *window: Any,
+    **options: Any,
 ) -> Tensor:
     """The complete tree of filters under gates, the paper's (10); left is what a gate's sigmoid multiplies.
 
     ``leaves`` is ``[L, ..., *kernel]`` from left to right, L a power of two; ``gates`` is ``[L - 1, ..., *kernel]``,
     root first, breadth first (None if there is one leaf).
     """
-    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
-    v = _rows(name, "leaves", leaves, x, dims, window.kernel)
-    w = _rows(name, "gates", gates, x, dims, window.kernel)
-    levels = v.shape[0].bit_length()
-    if v.shape[0] == 0 or v.shape[0] != 2 ** (levels - 1):
-        raise ValueError(f"{name}: leaves must be 1, 2, 4, 8, … filters, got {v.shape[0]}")
-    if w.shape[0] != v.shape[0] - 1:
-        raise ValueError(f"{name}: {v.shape[0]} leaves need {v.shape[0] - 1} gates, got {w.shape[0]}")
-    if w.shape[0]:
-        if v.dtype != w.dtype or v.device != w.device:
-            came = f"{w.dtype} on {w.device} and {v.dtype} on {v.device}"
-            raise TypeError(f"{name}: gates and leaves must be of one dtype and device, got {came}")
-        try:
-            extent = torch.broadcast_shapes(v.shape[1:], w.shape[1:])
-        except RuntimeError:
-            came = f"{list(w.shape[1:])} and {list(v.shape[1:])}"
-            raise ValueError(f"{name}: gates and leaves must broadcast, got {came}") from None
-        v = torch.cat([w.expand(-1, *extent), v.expand(-1, *extent)])
-    m = _rows(name, "mix", None, x, dims, ())
-    return run(name, x, v, m, complete(levels, name).program, window, ("leaves", "mix"))
+    measured = Window.of(name, dims, kernel_size, *window, **options)
+    v = _align(name, "leaves", leaves, x, dims, measured.kernel)
+    w = _align(name, "gates", gates, x, dims, measured.kernel)
+    filters, masks = (0 if p is None else p.shape[0] for p in (v, w))
+    levels = filters.bit_length()
+    if filters == 0 or filters != 2 ** (levels - 1):
+        raise ValueError(f"{name}: leaves must be 1, 2, 4, 8, … filters, got {filters}")
+    if masks != filters - 1:
+        raise ValueError(f"{name}: {filters} leaves need {filters - 1} gates, got {masks}")
+    weight = _concatenate(name, w, v) if w is not None and v is not None and masks else v
+    return pool(name, x, complete(levels, name), weight, None, measured, ("leaves", "mix"))
+
+
+def _concatenate(name: str, gates: Tensor, leaves: Tensor) -> Tensor:
+    """Gates, then leaves, each as large as the larger of them."""
+    if leaves.dtype != gates.dtype or leaves.device != gates.device:
+        came = f"{gates.dtype} on {gates.device} and {leaves.dtype} on {leaves.device}"
+        raise TypeError(f"{name}: gates and leaves must be of one dtype and device, got {came}")
+    try:
+        extent = torch.broadcast_shapes(leaves.shape[1:], gates.shape[1:])
+    except RuntimeError:
+        came = f"{list(gates.shape[1:])} and {list(leaves.shape[1:])}"
+        raise ValueError(f"{name}: gates and leaves must broadcast, got {came}") from None
+    return torch.cat([gates.expand(-1, *extent), leaves.expand(-1, *extent)])
 
 
 def _stochastic_pool(
-    dims: int,
     name: str,
+    dims: int,
     x: Tensor,
     kernel_size: Size,
     stride: Size | None = None,
@@ -213,38 +233,44 @@ def _stochastic_pool(
 
     Where no cell of a window is positive, all are equally likely.
     """
-    return run_stochastic(name, x, Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode), training)
+    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode)
+    return stochastic_pool(name, x, window, training)
 
 
-def _adaptive_pool(dims: int, name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any = 1) -> Tensor:
+def _adaptive_pool(name: str, dims: int, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any = 1) -> Tensor:
     """A tree of Max, Avg and Mix over the regions of ``F.adaptive_max_pool2d``; by default the whole map."""
-    return adaptive.pool(name, x, tree, _rows(name, "mix", mix, x, dims, ()), output_size, dims)
+    return adaptive_pool(name, x, tree, _align(name, "mix", mix, x, dims, ()), output_size, dims)
 
 
-def _rows(name: str, what: str, p: Any, x: Tensor, dims: int, taps: Sequence[int], *, one: bool = False) -> Tensor:
-    """``[rows, ..., *taps]`` as the operator's ``[rows, C|1, *grid|1, *taps]``; ``one`` row comes without its axis."""
+def _align(name: str, what: str, p: Any, x: Tensor, dims: int, taps: Sequence[int]) -> Tensor | None:
+    """``[rows, ..., *taps]`` as the operator's ``[rows, C|1, *grid|1, *taps]``."""
+    return None if p is None else _reshape(name, what, p, x, dims, taps, lead=1)
+
+
+def _align_one(name: str, what: str, p: Any, x: Tensor, dims: int, taps: Sequence[int]) -> Tensor:
+    """``[..., *taps]``, one row without its axis, as ``[1, C|1, *grid|1, *taps]``."""
+    return _reshape(name, what, p, x, dims, taps, lead=0)
+
+
+def _reshape(name: str, what: str, p: Any, x: Any, dims: int, taps: Sequence[int], lead: int) -> Tensor:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: input must be a tensor, got {type(x).__name__}")
-    if p is None and not one:
-        return none(x, dims, taps)
     if not isinstance(p, Tensor):
         raise TypeError(f"{name}: {what} must be a tensor, got {type(p).__name__}")
-    lead = 0 if one else 1
     inner = p.dim() - lead - len(taps)
     if inner < 0 or inner > dims + 1:
         axes = ["C", "L"] if dims == 1 else ["C", "OH", "OW"] if dims == 2 else ["C", "OD", "OH", "OW"]
-        full = ", ".join([*([] if one else ["rows"]), *axes, *map(str, taps)])
+        full = ", ".join([*["rows"][:lead], *axes, *map(str, taps)])
         raise ValueError(f"{name}: {what} must broadcast against [{full}], got shape {list(p.shape)}")
-    if tuple(p.shape[p.dim() - len(taps) :]) != tuple(taps):
-        raise ValueError(
-            f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[p.dim() - len(taps) :])}"
-        )
+    last = p.shape[p.dim() - len(taps) :]
+    if tuple(last) != tuple(taps):
+        raise ValueError(f"{name}: {what} must have {format_size(taps)} taps, got {format_size(last)}")
     return p.reshape(*(p.shape[:lead] if lead else (1,)), *(1,) * (dims + 1 - inner), *p.shape[lead:])
 
 
-pool1d, pool2d, pool3d = _three(_pool)
-mixed_pool1d, mixed_pool2d, mixed_pool3d = _three(_mixed_pool)
-gated_pool1d, gated_pool2d, gated_pool3d = _three(_gated_pool)
-tree_pool1d, tree_pool2d, tree_pool3d = _three(_tree_pool)
-stochastic_pool1d, stochastic_pool2d, stochastic_pool3d = _three(_stochastic_pool)
-adaptive_pool1d, adaptive_pool2d, adaptive_pool3d = _three(_adaptive_pool)
+pool1d, pool2d, pool3d = _make_functions("pool", _pool)
+mixed_pool1d, mixed_pool2d, mixed_pool3d = _make_functions("mixed_pool", _mixed_pool)
+gated_pool1d, gated_pool2d, gated_pool3d = _make_functions("gated_pool", _gated_pool)
+tree_pool1d, tree_pool2d, tree_pool3d = _make_functions("tree_pool", _tree_pool)
+stochastic_pool1d, stochastic_pool2d, stochastic_pool3d = _make_functions("stochastic_pool", _stochastic_pool)
+adaptive_pool1d, adaptive_pool2d, adaptive_pool3d = _make_functions("adaptive_pool", _adaptive_pool)

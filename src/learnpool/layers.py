@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -11,33 +12,34 @@ from torch import Tensor, nn
 from . import functional, sharing
 from .ops import adaptive
 from .ops.operator import check_input
-from .ops.window import Size, Window
+from .ops.window import Size, Window, fill_signature
 from .parameters import TreeParameters
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
-_INDICES = "a learned pool has no indices: its output is a blend of all cells, not one of them"
+
+P = ParamSpec("P")
 
 
 class _WindowLayer(nn.Module):
     """The window arguments of ``nn.MaxPool2d``, readable (and settable) as attributes."""
 
     dims: ClassVar[int]
+    why_no_indices: ClassVar[str] = "a learned pool has no indices: its output is a blend of all cells, not one of them"
     count_include_pad = False
     window: Window
 
     def _set_window(
         self,
         kernel_size: Size,
-        stride: Size | None,
-        padding: Size,
-        dilation: Size,
-        return_indices: bool,
-        ceil_mode: bool,
-        indices: str = _INDICES,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
     ) -> None:
         if return_indices:
-            raise ValueError(f"{type(self).__name__}: return_indices must be False ({indices})")
+            raise ValueError(f"{type(self).__name__}: return_indices must be False ({self.why_no_indices})")
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
@@ -87,21 +89,17 @@ class _Pool(_WindowLayer, TreeParameters):
     def initialize_parameters(self, input: Tensor) -> None:
         """Take sizes that were not given from the first input."""
         shape = check_input(type(self).__name__, input, self.window)
-        self._sizes_from(shape[-self.dims - 1], shape[-self.dims :], self.window.kernel)
+        self._materialize(shape[-self.dims - 1], shape[-self.dims :], self.window.kernel)
 
     def forward(self, input: Tensor) -> Tensor:
         name, window = type(self).__name__, self.window
-        weight = self._own("weight")
+        weight = self._get("weight")
         mix = self.proportions()
         if self.share in sharing.REGIONAL:
             output = check_input(name, input, window)[-self.dims :]
             weight = None if weight is None else sharing.resample(weight, output)
             mix = None if mix is None else sharing.resample(mix, output)
-        if weight is None:
-            weight = functional.none(input, self.dims, window.kernel)
-        if mix is None:
-            mix = functional.none(input, self.dims)
-        return functional.run(name, input, weight, mix, self.tree.program, window)
+        return functional.pool(name, input, self.tree, weight, mix, window)
 
     def extra_repr(self) -> str:
         return f"{self._tree_repr()}{self._window_repr()}{self._options_repr()}"
@@ -144,31 +142,43 @@ class Pool3d(_Pool):
     dims = 3
 
 
-class _MixedPool(_Pool):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-        *,
-        a: float = 0.5,
-        learn: bool = True,
-        **options: Any,
-    ) -> None:
-        tree = Mix(Max(), Avg(), a, learn)
-        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
-        self.a, self.learn = tree.a, tree.learn
+def _take_tree_from_class(init: Callable[Concatenate[Any, Tree, P], None]) -> Callable[Concatenate[Any, P], None]:
+    def initialize(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        init(self, type(self).tree, *args, **kwargs)
+
+    signature = inspect.signature(init)
+    kept = [parameter for name, parameter in signature.parameters.items() if name != "tree"]
+    initialize.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    initialize.__name__ = initialize.__qualname__ = "__init__"
+    return initialize
+
+
+class _NamedPool(_Pool):
+    """A pool whose class has the tree; its arguments are those of ``Pool2d`` without it."""
+
+    tree: Tree
+    __init__ = _take_tree_from_class(_Pool.__init__)
 
     def _tree_repr(self) -> str:
         return ""
 
+
+def _spell_out(init: Callable[P, None]) -> Callable[P, None]:
+    """Show what ``__init__`` passes on in its signature."""
+    init.__signature__ = fill_signature(init, _NamedPool.__init__)  # type: ignore[attr-defined]
+    return init
+
+
+class _MixedPool(_NamedPool):
+    tree: Mix
+
+    @_spell_out
+    def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
+        _Pool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
+        self.a, self.learn = self.tree.a, self.tree.learn
+
     def _options_repr(self) -> str:
-        tree = self.tree
-        assert isinstance(tree, Mix)
-        return tree._options() + super()._options_repr()
+        return self.tree._options() + super()._options_repr()
 
 
 class MixedPool1d(_MixedPool, Pool1d):
@@ -189,22 +199,8 @@ class MixedPool3d(_MixedPool, Pool3d):
     """``a * max + (1 - a) * mean`` over ``[N, C, D, H, W]``; see ``MixedPool2d``."""
 
 
-class _GatedPool(_Pool):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-        **options: Any,
-    ) -> None:
-        tree = Gate(Max(), Avg())
-        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
-
-    def _tree_repr(self) -> str:
-        return ""
+class _GatedPool(_NamedPool):
+    tree = Gate(Max(), Avg())
 
 
 class GatedPool1d(_GatedPool, Pool1d):
@@ -225,25 +221,11 @@ class GatedPool3d(_GatedPool, Pool3d):
     """``s * max + (1 - s) * mean`` over ``[N, C, D, H, W]``; see ``GatedPool2d``."""
 
 
-class _TreePool(_Pool):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-        *,
-        levels: int = 2,
-        **options: Any,
-    ) -> None:
-        tree = complete(levels, type(self).__name__)
-        super().__init__(tree, kernel_size, stride, padding, dilation, return_indices, ceil_mode, **options)
+class _TreePool(_NamedPool):
+    @_spell_out
+    def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
+        _Pool.__init__(self, complete(levels, type(self).__name__), kernel_size, *window, **options)
         self.levels = levels
-
-    def _tree_repr(self) -> str:
-        return ""
 
     def _options_repr(self) -> str:
         return f", levels={self.levels}{super()._options_repr()}"
@@ -268,21 +250,16 @@ class TreePool3d(_TreePool, Pool3d):
 
 
 class _StochasticPool(_WindowLayer):
-    def __init__(
-        self,
-        kernel_size: Size,
-        stride: Size | None = None,
-        padding: Size = 0,
-        dilation: Size = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
+    why_no_indices = "in evaluation its output is a mean over all cells, not one of them"
+
+    def __init__(self, kernel_size: Size, *window: Any, **options: Any) -> None:
         super().__init__()
-        why = "in evaluation its output is a mean over all cells, not one of them"
-        self._set_window(kernel_size, stride, padding, dilation, return_indices, ceil_mode, why)
+        self._set_window(kernel_size, *window, **options)
+
+    __init__.__signature__ = fill_signature(__init__, _WindowLayer._set_window)  # type: ignore[attr-defined]
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.run_stochastic(type(self).__name__, input, self.window, self.training)
+        return functional.stochastic_pool(type(self).__name__, input, self.window, self.training)
 
     def extra_repr(self) -> str:
         return self._window_repr()
@@ -321,24 +298,22 @@ class _AdaptivePool(TreeParameters):
         dtype: torch.dtype | None = None,
     ) -> None:
         adaptive.check_tree(type(self).__name__, tree)
-        sizes = adaptive.sizes(type(self).__name__, output_size, self.dims)
-        grid = tuple(n for n in sizes if n is not None)
-        whole = grid if len(grid) == self.dims else None
-        super().__init__(tree, (), share, channels, whole, "paper", 0.0, device, dtype)
+        sizes = adaptive.expand_output_size(type(self).__name__, output_size, self.dims)
+        known = tuple(n for n in sizes if n is not None)
+        grid = known if len(known) == self.dims else None
+        super().__init__(tree, (), share, channels, grid, "paper", 0.0, device, dtype)
         self.output_size = output_size
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take sizes that were not given from the first input."""
-        output = adaptive.size_of(type(self).__name__, input, self.output_size, self.dims)
-        self._sizes_from(input.shape[-self.dims - 1], output, ())
+        output = adaptive.get_output_size(type(self).__name__, input, self.output_size, self.dims)
+        self._materialize(input.shape[-self.dims - 1], output, ())
 
     def forward(self, input: Tensor) -> Tensor:
         name, mix = type(self).__name__, self.proportions()
-        if mix is None:
-            mix = functional.none(input, self.dims)
-        elif sharing.varies_by_region(self.share):
-            mix = sharing.resample(mix, adaptive.size_of(name, input, self.output_size, self.dims))
-        return adaptive.pool(name, input, self.tree, mix, self.output_size, self.dims)
+        if mix is not None and sharing.varies_by_region(self.share):
+            mix = sharing.resample(mix, adaptive.get_output_size(name, input, self.output_size, self.dims))
+        return functional.adaptive_pool(name, input, self.tree, mix, self.output_size, self.dims)
 
     def extra_repr(self) -> str:
         options = "" if self.share == "layer" else f", share={self.share!r}"

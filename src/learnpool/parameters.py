@@ -13,8 +13,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
-from .ops.autograd import forward_mode
 from .ops.operator import FLOATS
+from .ops.transforms import Form, choose_form
 from .ops.window import format_size
 from .starts import STARTS, fill_weight
 from .tree import Tree, decode
@@ -62,7 +62,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self._register("weight", plan.weights, taps, device, dtype)
         self._register("mix", plan.mixes, (), device, dtype)
         if not self.has_uninitialized_params():
-            self._settle()
+            self._remove_lazy_hooks()
             self.reset_parameters()
 
     def _register(self, name: str, rows: int, taps: Sequence[int], device: Any, dtype: torch.dtype | None) -> None:
@@ -93,25 +93,24 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         else:
             fill_weight(parameter, self.tree.program, parameter.shape[2 + self.dims :], self.start, self.std)
 
-    def _own(self, name: str) -> Tensor | None:
+    def _get(self, name: str) -> Tensor | None:
         """The parameter ``name``; ``self.name`` is slow, and needed only where something took the parameter's place."""
         own = self._parameters
         return own[name] if name in own else getattr(self, name)
 
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
-        mix = self._own("mix")
+        mix = self._get("mix")
         if mix is None:
             return None
-        clamp: Any = Clamp.apply
-        if not torch.compiler.is_compiling():
-            if forward_mode():
-                clamp = ClampForward.apply
-            elif not torch.is_grad_enabled() or torch._C._is_tracing():  # TorchScript stores no gradient of Python
-                return mix.clamp(0, 1)
-        return clamp(mix)  # type: ignore[no-any-return]
+        form = choose_form()
+        if form is Form.FORWARD_MODE:
+            return ClampForward.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
+        if form in (Form.NO_GRAD, Form.TORCHSCRIPT):
+            return mix.clamp(0, 1)
+        return Clamp.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
 
-    def _sizes_from(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
+    def _materialize(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
         """Give lazy parameters their sizes and start values."""
         if not self.has_uninitialized_params():
             return
@@ -125,7 +124,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
                 parameter.materialize((rows, *extent, *rest))
                 self._start(name)
 
-    def _settle(self) -> None:
+    def _remove_lazy_hooks(self) -> None:
         """No longer lazy: forget the hooks that wait for a first input."""
         self._initialize_hook.remove()
         self._load_hook.remove()

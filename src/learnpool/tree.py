@@ -81,7 +81,7 @@ class Tree:
     @property
     def program(self) -> tuple[int, ...]:
         """The tree for a kernel, breadth first."""
-        return self._flatten()[0]
+        return (self._flat or self._flatten())[0]
 
     @property
     def starts(self) -> tuple[float, ...]:

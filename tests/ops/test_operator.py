@@ -24,7 +24,7 @@ from cases import (
     numbers,
     parameters,
 )
-from learnpool.functional import run
+from learnpool import functional
 from learnpool.ops import reference
 from learnpool.tree import complete
 
@@ -318,7 +318,7 @@ def test_forward_mode_and_function_transforms_are_right(tree):
     weight, mix = parameters(tree, window, "layer", 2, (7, 7))
 
     def pool(x):
-        return run("test", x, weight, mix, tree.program, window)
+        return functional.pool("test", x, tree, weight, mix, window)
 
     leaf = x.clone().requires_grad_()
     jacobian = torch.autograd.functional.jacobian(pool, leaf).flatten(0, 3).flatten(1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from learnpool.ops.window import Window, memory_format
+from learnpool.ops.window import Window, get_memory_format
 
 
 @st.composite
@@ -120,7 +120,7 @@ def test_layout_is_the_one_pytorch_chooses(dims):
         shape = shape[: dims + 2]
         whole = torch.randn(shape)
         for x in (whole, whole.to(memory_format=last), whole.to(memory_format=last)[..., 1:], whole.transpose(-1, -2)):
-            ours = torch.empty((*x.shape[:2], *[1] * dims), memory_format=memory_format(x, dims))
+            ours = torch.empty((*x.shape[:2], *[1] * dims), memory_format=get_memory_format(x, dims))
             expected = torch.empty(
                 ours.shape,
                 memory_format=last

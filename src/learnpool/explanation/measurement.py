@@ -180,8 +180,7 @@ def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     if sharing.varies_by_region(pool.share):
         weight = sharing.resample(weight, pool.window.output_size(x.shape[-pool.dims :]))
     for row in rows:
-        mix = functional.none(wide, pool.dims)
-        yield functional.run(type(pool).__name__, wide, weight[row : row + 1], mix, Filter().program, pool.window)
+        yield functional.pool(type(pool).__name__, wide, Filter(), weight[row : row + 1], None, pool.window)
 
 
 @contextmanager

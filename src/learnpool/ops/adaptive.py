@@ -12,38 +12,48 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tree import Code, Program, Tree, decode
+from ..tree import Code, Program, Tree, decode, reject_code
 from . import reference
-from .autograd import forward_mode
 from .operator import check_parameter, check_tensor
+from .transforms import Form, choose_form
 
 
 def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: int) -> Tensor:
     """``tree`` over the regions of ``F.adaptive_max_pool2d``; ``mix`` is ``[M, C|1, *output|1]``."""
     check_tree(name, tree)
-    size = size_of(name, x, output_size, dims)
+    size = get_output_size(name, x, output_size, dims)
     decoded = decode(tree.program)
     check_parameter(name, "mix", mix, x, decoded.mixes, x.shape[-dims - 1], size, ())
     wide = mix.to(reference.accumulation_dtype(x.dtype))
-    largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
+    maximum = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
-    inputs = share_of_max(decoded, wide), largest.to(wide.dtype), mean.to(wide.dtype)
-    plain = not torch.compiler.is_compiling() and forward_mode()  # Blend has a formula for backward alone
-    blended: Tensor = reference.blend(*inputs) if plain else Blend.apply(*inputs)  # type: ignore[no-untyped-call]
-    return blended.to(x.dtype)
+    inputs = compute_share_of_max(decoded, wide), maximum.to(wide.dtype), mean.to(wide.dtype)
+    if choose_form() is Form.FORWARD_MODE:  # Blend has a formula for backward alone
+        return reference.blend(*inputs).to(x.dtype)
+    return Blend.apply(*inputs).to(x.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def share_of_max(decoded: Program, mix: Tensor) -> Tensor:
+def compute_share_of_max(program: Program, mix: Tensor) -> Tensor:
     """A of the root, ``[C|1, *output|1]``: 1 for Max, 0 for Avg, ``a A_left + (1 − a) A_right`` for a Mix."""
     one = mix.new_ones((1,) * (mix.dim() - 1))
-    shares = [one] * len(decoded.nodes)
-    for place in reversed(range(len(decoded.nodes))):
-        node = decoded.nodes[place]
-        if node.code == Code.AVG:
-            shares[place] = one * 0
-        elif node.code != Code.MAX:
-            a = one * node.a if node.code == Code.FIXED else mix[node.parameter]
-            shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
+    shares = [one] * len(program.nodes)
+    for place in reversed(range(len(program.nodes))):
+        node = program.nodes[place]
+        match node.code:
+            case Code.MAX:
+                continue
+            case Code.AVG:
+                shares[place] = one * 0
+                continue
+            case Code.MIX:
+                a = mix[node.parameter]
+            case Code.FIXED:
+                a = one * node.a
+            case Code.FILTER | Code.GATE:
+                raise ValueError(f"adaptive windows have no masks, got {node.code.name}")
+            case _:
+                reject_code(node.code)
+        shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
     return shares[0]
 
 
@@ -55,7 +65,7 @@ def check_tree(name: str, tree: Any) -> None:
         raise ValueError(f"{name}: adaptive windows have no masks: tree must be of Max, Avg and Mix, got {tree!r}")
 
 
-def sizes(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
+def expand_output_size(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
     """``output_size`` as one number per axis; None keeps the input's."""
     given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
     for n in given:
@@ -66,10 +76,11 @@ def sizes(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
     return given
 
 
-def size_of(name: str, x: Any, output_size: Any, dims: int) -> tuple[int, ...]:
+def get_output_size(name: str, x: Any, output_size: Any, dims: int) -> tuple[int, ...]:
     """The output size for input ``x``."""
     check_tensor(name, x, dims)
-    return tuple(x.shape[axis - dims] if n is None else n for axis, n in enumerate(sizes(name, output_size, dims)))
+    sizes = expand_output_size(name, output_size, dims)
+    return tuple(length if n is None else n for length, n in zip(x.shape[-dims:], sizes, strict=True))
 
 
 class Blend(torch.autograd.Function):
@@ -88,5 +99,5 @@ class Blend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         p, left, right = ctx.saved_tensors
-        to_p, to_left, to_right = reference.unblend(grads[0], p, left, right)
-        return reference.fold(to_p, p.shape), to_left, to_right
+        c_p, c_left, c_right = reference.blend_backward(grads[0], p, left, right)
+        return reference.sum_to_parameter(c_p, p.shape), c_left, c_right

@@ -1,8 +1,8 @@
-"""What makes the operators differentiable: backward formulas, forward mode, torch.func and vmap.
+"""What makes the operators differentiable: their backward formulas, and where plain operations replace them.
 
 In ordinary backward only x and the parameters are saved, and the formula is another operator; that one's derivative is
 the vector-Jacobian product of the reference's backward, in plain operations, so derivatives of any order exist. A
-formula registered for reverse mode gives forward mode a tangent of zero, silently, so there ``composition`` serves.
+formula registered for reverse mode gives forward mode a tangent of zero, silently, so there the decomposition serves.
 """
 
 from __future__ import annotations
@@ -14,193 +14,168 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import decomposition, reference, vmap
-from .operator import LIBRARY, Numbers, window_of
+from . import reference, vmap
+from .transforms import count_derivatives, in_forward_mode
 from .window import Window
 
-_AFTER = torch._C._after_autograd_keyset
-_DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+_AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 
-Formula = Callable[..., tuple[Any, ...]]
+# gradients of an operator's tensors, from: the tensors, the other arguments, which tensors need one, incoming gradients
+Formula = Callable[..., Sequence[Tensor | None]]
 
 
-def differentiable(name: str, save: Callable[..., None], formula: Formula, otherwise: Callable[..., Any]) -> None:
-    """Give the operator ``name`` its backward ``formula``, and plain operations ``otherwise``, where it does not reach.
+def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]) -> Any:
+    """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
 
     ``torch.library.register_autograd`` would do for reverse mode; it knows nothing of the rest.
     """
-    operator = getattr(torch.ops.learnpool, name).default
 
-    def below(keyset: Any, inputs: Sequence[Any]) -> Any:
+    def call_below(keyset: Any, inputs: Sequence[Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return operator.redispatch(keyset & _AFTER, *inputs)
+            return operator.redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        save(ctx, inputs)
-        return below(keyset, inputs)
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+            ctx.save_for_backward(*inputs[:tensors])
+            ctx.rest = inputs[tensors:]
+            return call_below(keyset, inputs)
 
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return None, *formula(ctx, ctx.needs_input_grad[1:], *gradients)
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            needed = ctx.needs_input_grad[1 : 1 + tensors]
+            return None, *formula(ctx.saved_tensors, ctx.rest, needed, *grads), *[None] * len(ctx.rest)
 
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function: Any = type(f"learnpool_{name}", (torch.autograd.Function,), members)
+    Function.__name__ = Function.__qualname__ = operator.name().replace("::", "_").removesuffix(".default")
 
     def kernel(keyset: Any, *inputs: Any) -> Any:
-        if forward_mode() or levels():
-            return otherwise(*inputs)
+        if in_forward_mode() or count_derivatives():
+            return decomposition(*inputs)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
-            return function.apply(keyset, *inputs)
-        return below(keyset, inputs)
+            return Function.apply(keyset, *inputs)  # type: ignore[no-untyped-call]
+        return call_below(keyset, inputs)
 
-    LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
-
-
-def forward_mode() -> bool:
-    """Whether tangents may be about (``torch.autograd.forward_ad``, and torch.func's jvp, which uses it)."""
-    return torch.autograd.forward_ad._current_level >= 0
+    return kernel
 
 
-def levels() -> int:
-    """How many of torch.func's derivatives are being taken here, one inside the other."""
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        return 0
-    stack = torch._C._functorch.get_interpreter_stack() or []
-    return sum(interpreter.key() in _DERIVATIVES for interpreter in stack)
+def pool_formula(
+    tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``."""
+    return keep_needed(torch.ops.learnpool.pool_backward(grad, *tensors, *rest, needed), needed)
 
 
-def vjp(function: Any, inputs: Sequence[Tensor], asked: Sequence[bool], gradients: Sequence[Tensor]) -> list[Any]:
+def pool_backward_formula(
+    tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], *grads: Tensor
+) -> list[Tensor | None]:
+    """The second derivative: what reaches grad, x, weight and mix through the reference's backward."""
+    program, *window, output_mask = rest
+
+    def backward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor) -> tuple[Tensor | None, ...]:
+        return reference.backward(grad, x, weight, mix, program, Window.from_arguments(*window), output_mask)
+
+    return vjp(backward, tensors, needed, grads)
+
+
+def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None]:
+    """None in place of the empty tensors an operator returns for gradients nobody needs."""
+    return [grad if wanted else None for grad, wanted in zip(grads, needed, strict=True)]
+
+
+def vjp(
+    function: Callable[..., Sequence[Tensor | None]],
+    inputs: Sequence[Tensor],
+    needed: Sequence[bool],
+    grads: Sequence[Tensor],
+) -> list[Tensor | None]:
     """What reaches ``inputs`` through a function of plain operations; differentiable again where autograd asks."""
-    wanted = [i for i in range(len(inputs)) if asked[i]]
-    again = torch.is_grad_enabled()
+    sources = [i for i in range(len(inputs)) if needed[i]]
+    create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        # A view of each input is the edge of this graph, so that its other uses do not answer for it.
-        edges = [t.view_as(t) if asked[i] else t.detach() for i, t in enumerate(inputs)]
-        pairs = [(y, g) for y, g in zip(function(*edges), gradients, strict=True) if y is not None and y.requires_grad]
-        found: Sequence[Tensor | None] = [None] * len(wanted)
+        # A view of each input is the edge of this graph, so that gradients of its other uses stay out.
+        edges = [t.view_as(t) if needed[i] else t.detach() for i, t in enumerate(inputs)]
+        pairs = [(y, g) for y, g in zip(function(*edges), grads, strict=True) if y is not None and y.requires_grad]
+        values: Sequence[Tensor | None] = [None] * len(sources)
         if pairs:
-            outputs, grads = zip(*pairs, strict=True)
-            found = torch.autograd.grad(
-                outputs, [edges[i] for i in wanted], grads, create_graph=again, allow_unused=True
+            outputs, incoming = zip(*pairs, strict=True)
+            values = torch.autograd.grad(
+                outputs, [edges[i] for i in sources], incoming, create_graph=create_graph, allow_unused=True
             )
-    result: list[Any] = [None] * len(inputs)
-    for i, gradient in zip(wanted, found, strict=True):
-        result[i] = gradient
+    result: list[Tensor | None] = [None] * len(inputs)
+    for i, value in zip(sources, values, strict=True):
+        result[i] = value
     return result
 
 
-def _save(ctx: Any, inputs: Sequence[Any]) -> None:
-    x, weight, mix, *ctx.rest = inputs
-    ctx.save_for_backward(x, weight, mix)
-
-
-def _formula(ctx: Any, asked: Sequence[bool], grad: Tensor) -> tuple[Any, ...]:
-    mask = asked[:3]
-    grads = torch.ops.learnpool.pool_backward(grad, *ctx.saved_tensors, *ctx.rest, mask)
-    return (*(g if wanted else None for g, wanted in zip(grads, mask, strict=True)), *[None] * len(ctx.rest))
-
-
-def plain(x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *numbers: Any) -> Tensor:
-    """``learnpool::pool`` in PyTorch's operations."""
-    return decomposition.forward(x, weight, mix, program, window_of(*numbers))
-
-
-def _save_backward(ctx: Any, inputs: Sequence[Any]) -> None:
-    grad, x, weight, mix, *ctx.rest = inputs
-    ctx.save_for_backward(grad, x, weight, mix)
-
-
-def _formula_backward(ctx: Any, asked: Sequence[bool], *gradients: Tensor) -> tuple[Any, ...]:
-    program, *numbers, mask = ctx.rest
-    found = _again(ctx.saved_tensors, asked, gradients, program, window_of(*numbers), mask)
-    return (*found, *[None] * len(ctx.rest))
-
-
-def _again(
-    inputs: Sequence[Tensor], asked: Sequence[bool], gradients: Any, program: Numbers, window: Window, mask: Any
-) -> list[Any]:
-    """The second derivative: what reaches grad, x, weight and mix through the reference's backward."""
-
-    def backward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor) -> tuple[Tensor | None, ...]:
-        return reference.backward(grad, x, weight, mix, program, window, mask)
-
-    return vjp(backward, inputs, asked, gradients)
-
-
-def plain_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *rest: Any
-) -> tuple[Tensor, ...]:
-    """``learnpool::pool_backward`` in PyTorch's operations."""
-    *numbers, mask = rest
-    found = reference.backward(grad, x, weight, mix, program, window_of(*numbers), mask)
-    return tuple(like.new_empty((0,)) if g is None else g for g, like in zip(found, (x, weight, mix), strict=True))
-
-
 @dataclass(frozen=True)
-class Spec:
-    """What is no tensor in a call; one leaf, where torch.func would take tuples apart again and again."""
+class Settings:
+    """What is no tensor in a call, as one object: torch.func would flatten tuples again and again."""
 
     program: tuple[int, ...]
     window: Window
-    mask: tuple[bool, ...] = (True, True, True)
+    output_mask: tuple[bool, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """In the order of the operators' schemas."""
+        return self.program, *self.window.arguments, *([self.output_mask] if self.output_mask else [])
 
 
-class Pool(torch.autograd.Function):
-    """The operator in the form torch.func can differentiate; it cannot use the formula of a custom operator.
+class PoolFunction(torch.autograd.Function):
+    """``learnpool::pool`` in the form torch.func can differentiate; it cannot use the formula of a custom operator.
 
     Once: under nested derivatives the operator itself becomes plain operations.
     """
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, mix: Tensor, spec: Spec) -> Tensor:
-        inputs = x, weight, mix, spec.program, *spec.window.arguments
-        return torch.ops.learnpool.pool(*inputs)  # type: ignore[no-any-return]
+    def forward(x: Tensor, weight: Tensor, mix: Tensor, settings: Settings) -> Tensor:
+        return torch.ops.learnpool.pool(x, weight, mix, *settings.arguments)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.spec = inputs
+        *tensors, ctx.settings = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def vmap(info: Any, at: Any, x: Tensor, weight: Tensor, mix: Tensor, spec: Spec) -> Any:
-        def call(*tensors: Tensor) -> Any:
-            return Pool.apply(*tensors, spec)  # type: ignore[no-untyped-call]
-
-        return vmap.pool(call, info.batch_size, spec.window.dims, at, x, weight, mix)
+    def vmap(info: Any, axes: Any, *inputs: Any) -> Any:
+        *tensors, settings = inputs
+        return vmap.batch_pool(_bind(PoolFunction, settings), info.batch_size, settings.window.dims, axes, *tensors)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        mask = tuple(ctx.needs_input_grad[:3])
-        grads = Backward.apply(*gradients, *ctx.saved_tensors, replace(ctx.spec, mask=mask))  # type: ignore[no-untyped-call]
-        return (*(g if wanted else None for g, wanted in zip(grads, mask, strict=True)), None)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        needed = tuple(ctx.needs_input_grad[:3])
+        settings = replace(ctx.settings, output_mask=needed)
+        return *keep_needed(PoolBackwardFunction.apply(*grads, *ctx.saved_tensors, settings), needed), None  # type: ignore[no-untyped-call]
 
 
-class Backward(torch.autograd.Function):
-    """``pool_backward`` for the class above."""
-
-    @staticmethod
-    def forward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, spec: Spec) -> tuple[Tensor, Tensor, Tensor]:
-        inputs = grad, x, weight, mix, spec.program, *spec.window.arguments, spec.mask
-        return torch.ops.learnpool.pool_backward(*inputs)  # type: ignore[no-any-return]
+class PoolBackwardFunction(torch.autograd.Function):
+    """``learnpool::pool_backward`` for the class above."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.spec = inputs
-        ctx.save_for_backward(*tensors)
+    def forward(
+        grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, settings: Settings
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.ops.learnpool.pool_backward(grad, x, weight, mix, *settings.arguments)  # type: ignore[no-any-return]
+
+    setup_context = staticmethod(PoolFunction.setup_context)
 
     @staticmethod
-    def vmap(info: Any, at: Any, grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, spec: Spec) -> Any:
-        def call(*tensors: Tensor) -> Any:
-            return Backward.apply(*tensors, spec)  # type: ignore[no-untyped-call]
-
-        return vmap.backward(call, info.batch_size, spec.window.dims, spec.mask, at, grad, x, weight, mix)
+    def vmap(info: Any, axes: Any, *inputs: Any) -> Any:
+        *tensors, settings = inputs
+        call = _bind(PoolBackwardFunction, settings)
+        return vmap.batch_pool_backward(
+            call, info.batch_size, settings.window.dims, settings.output_mask, axes, *tensors
+        )
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *grads: Any) -> Any:
         """For ordinary autograd around torch.func; torch.func around itself is given plain operations."""
-        spec = ctx.spec
-        found = _again(ctx.saved_tensors, ctx.needs_input_grad, gradients, spec.program, spec.window, spec.mask)
-        return (*found, None)
+        needed = ctx.needs_input_grad[:4]
+        return *pool_backward_formula(ctx.saved_tensors, ctx.settings.arguments, needed, *grads), None
 
 
-differentiable("pool", _save, _formula, plain)
-differentiable("pool_backward", _save_backward, _formula_backward, plain_backward)
+def _bind(function: Any, settings: Settings) -> Callable[..., Any]:
+    def call(*tensors: Tensor) -> Any:
+        return function.apply(*tensors, settings)
+
+    return call

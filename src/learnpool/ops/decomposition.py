@@ -16,11 +16,25 @@ from torch.nn import functional as F
 
 from ..tree import Program, decode
 from . import reference
-from .reference import Blend, Responses
+from .reference import Blend, Responses, accumulation_dtype
 from .window import Window
 
-_MAX_POOL: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)
-_CONVOLUTION: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+_MAX_POOLS: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)
+_CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+
+
+def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
+    """``learnpool::pool`` in PyTorch's operations."""
+    return forward(x, weight, mix, program, Window.from_arguments(*arguments))
+
+
+def pool_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *rest: Any
+) -> tuple[Tensor, ...]:
+    """``learnpool::pool_backward`` in PyTorch's operations: the reference's."""
+    *arguments, output_mask = rest
+    grads = reference.backward(grad, x, weight, mix, program, Window.from_arguments(*arguments), output_mask)
+    return tuple(like.new_empty((0,)) if g is None else g for g, like in zip(grads, (x, weight, mix), strict=True))
 
 
 def forward(
@@ -29,60 +43,60 @@ def forward(
     """Pool ``x`` by the tree, as ``reference.forward`` does."""
     decoded = decode(tuple(program))
     batch = x if x.dim() == window.dims + 2 else x.unsqueeze(0)
-    values, _ = reference.evaluate(decoded, respond(batch, weight, decoded, window), mix, blend)
+    values, _ = reference.evaluate(decoded, compute_responses(batch, weight, decoded, window), mix, blend)
     y = values[0].to(x.dtype)
     return y if x.dim() == window.dims + 2 else y.squeeze(0)
 
 
-def smooth(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def blend_finite(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """``p left + (1 − p) right`` and no more: three operations instead of a dozen, and NaN beside infinities."""
     return p * left + (1 - p) * right
 
 
-def respond(x: Tensor, weight: Tensor, decoded: Program, window: Window) -> Responses:
+def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
     """Maximum, mean and inner products of every region of ``[N, C, *size]``."""
-    kind = reference.accumulation_dtype(x.dtype)
-    wide, masks = x.to(kind), weight.to(kind)
+    dtype = accumulation_dtype(x.dtype)
+    wide, masks = x.to(dtype), weight.to(dtype)
     maximum = mean = None
-    cells = torch.ones((), dtype=kind, device=x.device)
-    if decoded.has_max:
-        maximum = _maximum(x, window).to(kind)
-    if decoded.has_avg:
-        cells = counts(wide, window)
-        mean = total(wide, window) / cells
-    by_region = any(not isinstance(n, int) or n != 1 for n in weight.shape[2 : 2 + window.dims])
-    if by_region and decoded.weights:
-        patches = _patches(wide, window)  # [N, C, *output, *kernel]
-        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(decoded.weights)]
+    cells = torch.ones((), dtype=dtype, device=x.device)
+    if program.has_max:
+        maximum = _max_pool(x, window).to(dtype)
+    if program.has_avg:
+        cells = count_cells(wide, window)
+        mean = sum_regions(wide, window) / cells
+    varies_by_region = any(not isinstance(n, int) or n != 1 for n in weight.shape[2 : 2 + window.dims])
+    if varies_by_region and program.weights:
+        patches = _gather_patches(wide, window)  # [N, C, *output, *kernel]
+        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(program.weights)]
     else:
-        dots = [_slide(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(decoded.weights)]
+        dots = [_convolve(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(program.weights)]
     return Responses(maximum, None, mean, cells, dots)
 
 
-def total(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
+def sum_regions(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
     """The sum of each region's cells; a cell of the padding is ``padding``."""
-    return _slide(x, torch.ones((1, 1, *window.kernel), dtype=x.dtype, device=x.device), window, padding)
+    return _convolve(x, torch.ones((1, 1, *window.kernel), dtype=x.dtype, device=x.device), window, padding)
 
 
-def counts(x: Tensor, window: Window) -> Tensor:
+def count_cells(x: Tensor, window: Window) -> Tensor:
     """What an average divides by, as ``Window.counts``: a number, or a map ``[1, 1, *output]`` where edges differ."""
     new: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
     if not window.ceil_mode and (window.count_include_pad or not any(window.padding)):
         return torch.full((), float(math.prod(window.kernel)), **new)
-    cells = total(torch.ones((1, 1, *x.shape[2:]), **new), window, float(window.count_include_pad))
+    cells = sum_regions(torch.ones((1, 1, *x.shape[2:]), **new), window, float(window.count_include_pad))
     return cells.clamp(min=1) if max(window.dilation) > 1 else cells  # only dilation makes a region without any
 
 
-def _slide(x: Tensor, w: Tensor, window: Window, padding: float = 0.0) -> Tensor:
+def _convolve(x: Tensor, w: Tensor, window: Window, padding: float = 0.0) -> Tensor:
     """``w · x`` of every region, w ``[C|1, 1, *kernel]``."""
     channels = x.shape[1]
-    inside = not padding and not window.ceil_mode  # the convolution can pad by itself
-    padded, pad = (x, window.padding) if inside else (_pad(x, window, padding), 0)
+    built_in = not padding and not window.ceil_mode  # the convolution can pad by itself
+    padded, pad = (x, window.padding) if built_in else (_pad(x, window, padding), 0)
     w = w.expand(channels, *w.shape[1:])
-    return _CONVOLUTION[window.dims - 1](padded, w, None, window.stride, pad, window.dilation, channels)
+    return _CONVOLUTIONS[window.dims - 1](padded, w, None, window.stride, pad, window.dilation, channels)
 
 
-def _patches(x: Tensor, window: Window) -> Tensor:
+def _gather_patches(x: Tensor, window: Window) -> Tensor:
     """The cells of every region, ``[N, C, *output, *kernel]``."""
     cells = _pad(x, window)
     numbers = zip(window.output_size(x.shape[2:]), window.kernel, window.stride, window.dilation, strict=True)
@@ -92,15 +106,15 @@ def _patches(x: Tensor, window: Window) -> Tensor:
     return cells
 
 
-def _maximum(x: Tensor, window: Window) -> Tensor:
-    # Not everyone who reads an exported ceil mode drops the window that begins outside, so the padding says it all.
+def _max_pool(x: Tensor, window: Window) -> Tensor:
+    # Some readers of an exported ceil mode keep a window that begins outside; with padding in its place none can.
     pad: tuple[int, ...] = window.padding
     if window.ceil_mode:
         x, pad = _pad(x, window, -math.inf, -math.inf), (0,) * window.dims
     if window.dims == 1:  # F.max_pool1d would fix a traced size
         flat = (1, *window.kernel), (1, *window.stride), (0, *pad), (1, *window.dilation)
         return F.max_pool2d(x.unsqueeze(2), *flat).squeeze(2)
-    return _MAX_POOL[window.dims - 2](x, window.kernel, window.stride, pad, window.dilation)  # type: ignore[no-any-return]
+    return _MAX_POOLS[window.dims - 2](x, window.kernel, window.stride, pad, window.dilation)  # type: ignore[no-any-return]
 
 
 def _pad(x: Tensor, window: Window, value: float = 0.0, overhang: float = 0.0) -> Tensor:

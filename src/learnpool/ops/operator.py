@@ -1,11 +1,12 @@
-"""``learnpool::pool`` and ``learnpool::pool_backward``: the reference as operators PyTorch knows.
+"""``learnpool::pool`` and ``learnpool::pool_backward``: what they accept, compute and cost.
 
-The reference is their kernel on every device that has no faster one. Backward is an operator too, and does no work for
-gradients nobody asked for. ``derivative.py`` makes them differentiable.
+The reference is their kernel on every device that has no faster one; the fake gives shapes alone. Backward is an
+operator too, and returns an empty tensor for a gradient nobody asked for. ``registration.py`` hands them to PyTorch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,19 +14,76 @@ import torch
 from torch import Tensor
 
 from ..tree import decode
-from . import cpu, reference  # noqa: F401  (loading the kernels registers them)
-from .window import Window, empty, format_size
+from . import reference
+from .window import Window, empty_output, format_size
 
-LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+POOL, POOL_BACKWARD = "learnpool::pool", "learnpool::pool_backward"
 
-_WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode, bool count_include_pad"
-_INPUTS = f"Tensor x, Tensor weight, Tensor mix, int[] program, {_WINDOW}"
-if not torch._C._jit_get_schemas_for_operator("learnpool::pool"):  # the compiled library, where there is one, has them
-    LIBRARY.define(f"pool({_INPUTS}) -> Tensor")
-    LIBRARY.define(f"pool_backward(Tensor grad, {_INPUTS}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)")
 
-Numbers = Sequence[int]
+def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::pool``."""
+    window = Window.from_arguments(*arguments)
+    shape = check(POOL, x, weight, mix, program, window)
+    return empty_output(shape, x, window.dims).copy_(reference.forward(x, weight, mix, program, window))
+
+
+def pool_fake(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
+    """The output of ``learnpool::pool`` without its values."""
+    window = Window.from_arguments(*arguments)
+    return empty_output(check(POOL, x, weight, mix, program, window), x, window.dims)
+
+
+def pool_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The kernel of ``learnpool::pool_backward``."""
+    *arguments, output_mask = rest
+    window = Window.from_arguments(*arguments)
+    check_gradient(POOL_BACKWARD, grad, x, check(POOL_BACKWARD, x, weight, mix, program, window))
+    dx, dw, dm = reference.backward(grad, x, weight, mix, program, window, output_mask)
+    return (
+        _empty(x) if dx is None else empty_output(x.shape, x, window.dims).copy_(dx),
+        _empty(weight) if dw is None else dw,
+        _empty(mix) if dm is None else dm,
+    )
+
+
+def pool_backward_fake(
+    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of ``learnpool::pool_backward`` without their values."""
+    *arguments, output_mask = rest
+    window = Window.from_arguments(*arguments)
+    check_gradient(POOL_BACKWARD, grad, x, check(POOL_BACKWARD, x, weight, mix, program, window))
+    return (
+        empty_output(x.shape, x, window.dims) if output_mask[0] else _empty(x),
+        weight.new_empty(weight.shape) if output_mask[1] else _empty(weight),
+        mix.new_empty(mix.shape) if output_mask[2] else _empty(mix),
+    )
+
+
+def _empty(like: Tensor) -> Tensor:
+    return like.new_empty((0,))
+
+
+# Like PyTorch's own formulas, these count multiplications of inner products, two operations each, and nothing else.
+def count_pool_flops(
+    x: Any, weight: Any, mix: Any, program: Any, kernel: Any, *_: Any, out_shape: Any, **__: Any
+) -> int:
+    """For ``torch.utils.flop_counter``, which gives shapes in place of tensors."""
+    return _count_products(program, kernel, out_shape)
+
+
+def count_pool_backward_flops(
+    grad: Any, x: Any, weight: Any, mix: Any, program: Any, kernel: Any, *rest: Any, **_: Any
+) -> int:
+    """The inner products again, and as many for each gradient they have a part in."""
+    return _count_products(program, kernel, grad) * (1 + int(sum(rest[-1][:2])))
+
+
+def _count_products(program: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> int:
+    return 2 * decode(tuple(program)).weights * math.prod(output) * math.prod(kernel)
 
 
 def check(
@@ -33,7 +91,7 @@ def check(
     x: Tensor,
     weight: Tensor,
     mix: Tensor,
-    program: Numbers,
+    program: Sequence[int],
     window: Window,
     words: tuple[str, str] = ("weight", "mix"),
 ) -> tuple[int, ...]:
@@ -43,12 +101,12 @@ def check(
     """
     shape = check_input(name, x, window)
     try:
-        plan = decode(tuple(program))
+        decoded = decode(tuple(program))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     channels, output = x.shape[-window.dims - 1], shape[-window.dims :]
-    check_parameter(name, words[0], weight, x, plan.weights, channels, output, window.kernel)
-    check_parameter(name, words[1], mix, x, plan.mixes, channels, output, ())
+    check_parameter(name, words[0], weight, x, decoded.weights, channels, output, window.kernel)
+    check_parameter(name, words[1], mix, x, decoded.mixes, channels, output, ())
     return shape
 
 
@@ -74,7 +132,7 @@ def check_tensor(name: str, x: Any, dims: int) -> None:
     if x.layout != torch.strided:
         raise TypeError(f"{name}: input must be a strided tensor, got {str(x.layout).removeprefix('torch.')}")
     if x.dtype not in FLOATS:
-        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {_word(x.dtype)}")
+        raise TypeError(f"{name}: input must be float16, bfloat16, float32 or float64, got {_format_dtype(x.dtype)}")
     if x.dim() not in (dims + 1, dims + 2):
         raise ValueError(f"{name}: input must have {dims + 1} or {dims + 2} dimensions, got shape {list(x.shape)}")
     if any(n == 0 for n in x.shape[-dims - 1 :]):
@@ -82,12 +140,19 @@ def check_tensor(name: str, x: Any, dims: int) -> None:
 
 
 def check_parameter(
-    name: str, what: str, p: Tensor, x: Tensor, rows: int, channels: int, output: Numbers, taps: Numbers
+    name: str,
+    what: str,
+    p: Tensor,
+    x: Tensor,
+    rows: int,
+    channels: int,
+    output: Sequence[int],
+    taps: Sequence[int],
 ) -> None:
     """``p`` is ``[rows, C|1, *output|1, *taps]``, on x's device, of x's dtype or float32."""
     if p.dtype not in (torch.float32, x.dtype):
-        wanted = "float32 like the input" if x.dtype == torch.float32 else f"float32 or {_word(x.dtype)} like the input"
-        raise TypeError(f"{name}: {what} must be {wanted}, got {_word(p.dtype)}")
+        own = "" if x.dtype == torch.float32 else f" or {_format_dtype(x.dtype)}"
+        raise TypeError(f"{name}: {what} must be float32{own} like the input, got {_format_dtype(p.dtype)}")
     if p.device != x.device:
         raise ValueError(f"{name}: {what} must be on the input's device {x.device}, got {p.device}")
     lead = 2 + len(output)
@@ -103,95 +168,14 @@ def check_parameter(
             raise ValueError(f"{name}: {what} must be for {wanted}, got {format_size(p.shape[1:lead])}")
 
 
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _pool(
-    x: Tensor,
-    weight: Tensor,
-    mix: Tensor,
-    program: Numbers,
-    kernel: Numbers,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> Tensor:
-    window = window_of(kernel, stride, padding, dilation, ceil_mode, count_include_pad)
-    shape = check("learnpool::pool", x, weight, mix, program, window)
-    return empty(shape, x, window.dims).copy_(reference.forward(x, weight, mix, program, window))
-
-
-def _pool_fake(x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *numbers: Any) -> Tensor:
-    window = window_of(*numbers)
-    shape = check("learnpool::pool", x, weight, mix, program, window)
-    return empty(shape, x, window.dims)
-
-
-def _pool_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    mix: Tensor,
-    program: Numbers,
-    kernel: Numbers,
-    stride: Numbers,
-    padding: Numbers,
-    dilation: Numbers,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor]:
-    window = window_of(kernel, stride, padding, dilation, ceil_mode, count_include_pad)
-    _check_backward(grad, x, weight, mix, program, window)
-    dx, dw, dm = reference.backward(grad, x, weight, mix, program, window, output_mask)
-    return (
-        _nothing(x) if dx is None else empty(x.shape, x, window.dims).copy_(dx),
-        _nothing(weight) if dw is None else dw,
-        _nothing(mix) if dm is None else dm,
-    )
-
-
-def _pool_backward_fake(
-    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    *numbers, mask = rest
-    window = window_of(*numbers)
-    _check_backward(grad, x, weight, mix, program, window)
-    return (
-        empty(x.shape, x, window.dims) if mask[0] else _nothing(x),
-        weight.new_empty(weight.shape) if mask[1] else _nothing(weight),
-        mix.new_empty(mix.shape) if mask[2] else _nothing(mix),
-    )
-
-
-def _check_backward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Numbers, window: Window) -> None:
-    name = "learnpool::pool_backward"
-    check_gradient(name, grad, x, check(name, x, weight, mix, program, window))
-
-
 def check_gradient(name: str, grad: Tensor, x: Tensor, shape: Sequence[int]) -> None:
     """``grad`` is what flows into an output of ``shape``."""
     if tuple(grad.shape) != tuple(shape):
         raise ValueError(f"{name}: grad must have the output's shape {list(shape)}, got {list(grad.shape)}")
     if grad.dtype != x.dtype or grad.device != x.device:
-        wanted, came = f"{_word(x.dtype)} on {x.device}", f"{_word(grad.dtype)} on {grad.device}"
+        wanted, came = f"{_format_dtype(x.dtype)} on {x.device}", f"{_format_dtype(grad.dtype)} on {grad.device}"
         raise TypeError(f"{name}: grad must be {wanted} like the input, got {came}")
 
 
-def window_of(
-    kernel: Numbers, stride: Numbers, padding: Numbers, dilation: Numbers, ceil_mode: bool, count_include_pad: bool
-) -> Window:
-    """The window inside an operator call."""
-    return Window(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, count_include_pad)
-
-
-def _nothing(like: Tensor) -> Tensor:
-    return like.new_empty((0,))
-
-
-for _name, _kernel, _fake in (("pool", _pool, _pool_fake), ("pool_backward", _pool_backward, _pool_backward_fake)):
-    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"learnpool::{_name}", _fake, lib=LIBRARY)
+def _format_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

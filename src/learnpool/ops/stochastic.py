@@ -17,16 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import decomposition, operator
-from .autograd import differentiable, vjp
-from .operator import LIBRARY, check_gradient, check_input
+from . import decomposition
+from .autograd import vjp
+from .operator import check_gradient, check_input
 from .reference import accumulation_dtype
-from .vmap import apart, images, lead
-from .window import Window, empty
+from .vmap import merge_images, move_batch_first, split_images
+from .window import Window, empty_output
 
-_INPUTS = "Tensor x, Tensor? sample, int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
-LIBRARY.define(f"stochastic_pool({_INPUTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
-LIBRARY.define(f"stochastic_pool_backward(Tensor grad, {_INPUTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+POOL, POOL_BACKWARD = "learnpool::stochastic_pool", "learnpool::stochastic_pool_backward"
 
 
 def forward(x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
@@ -40,22 +38,22 @@ def expected(x: Tensor, window: Window) -> Tensor:
         return expected(x.unsqueeze(0), window).squeeze(0)
     wide = x.to(accumulation_dtype(x.dtype))
     w = wide.clamp(min=0)
-    chance, weighed = decomposition.total(w, window), decomposition.total(w * w, window)
-    mean = decomposition.total(wide, window) / decomposition.counts(wide, window)
-    return torch.where(chance == 0, mean, weighed / chance).to(x.dtype)
+    total, squares = decomposition.sum_regions(w, window), decomposition.sum_regions(w * w, window)
+    mean = decomposition.sum_regions(wide, window) / decomposition.count_cells(wide, window)
+    return torch.where(total == 0, mean, squares / total).to(x.dtype)
 
 
 def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     """The picked cell receives the gradient; in evaluation ``∂y/∂x_i = (2 x_i − y) / Σ w`` where ``x_i > 0``."""
-    kind = accumulation_dtype(x.dtype)
+    dtype = accumulation_dtype(x.dtype)
     value, winner, total, flat = _pick(x, sample, window)
-    delta = grad.to(kind)
-    dx = torch.zeros_like(x, dtype=kind)
+    delta = grad.to(dtype)
+    dx = torch.zeros_like(x, dtype=dtype)
     for number, tap in reversed(list(enumerate(window.taps(x.shape[-window.dims :])))):
         if sample is not None:
-            share = (winner[tap.regions] == number).to(kind)
+            share = (winner[tap.regions] == number).to(dtype)
         else:
-            cell = x[tap.cells].to(kind)
+            cell = x[tap.cells].to(dtype)
             slope = torch.where(cell > 0, 2 * cell - value[tap.regions], 0)
             share = torch.where(flat[tap.regions], 1, slope) / total[tap.regions]
         dx[tap.cells] += delta[tap.regions] * share
@@ -64,20 +62,20 @@ def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> 
 
 def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value, picked tap, Σ w, and whether all cells are equally likely; each ``[N, C, *output]``."""
-    kind = accumulation_dtype(x.dtype)
+    dtype = accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
-    total = x.new_zeros(shape, dtype=kind)  # not torch.zeros: under vmap it has to be a batch like x
+    total = x.new_zeros(shape, dtype=dtype)  # not torch.zeros: under vmap it has to be a batch like x
     for tap in window.taps(size):
-        total[tap.regions] += x[tap.cells].to(kind).clamp(min=0)
+        total[tap.regions] += x[tap.cells].to(dtype).clamp(min=0)
     flat = total == 0
-    total = torch.where(flat, window.counts(size, device=x.device, dtype=kind), total)
+    total = torch.where(flat, window.counts(size, device=x.device, dtype=dtype), total)
 
     value = torch.zeros_like(total)
     passed = torch.zeros_like(total)  # Σ w of the taps so far
     winner = torch.full_like(total, -1, dtype=torch.int32)
     for number, tap in enumerate(window.taps(size)):
-        cell = x[tap.cells].to(kind)
+        cell = x[tap.cells].to(dtype)
         w = torch.where(flat[tap.regions], 1, cell.clamp(min=0))
         if sample is None:
             value[tap.regions] += torch.where(w == 0, 0, w / total[tap.regions] * cell)  # beside −inf too
@@ -102,76 +100,77 @@ def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple
     return shape
 
 
-def window_of(numbers: Sequence[Any]) -> Window:
-    """The window inside a call of these operators."""
-    kernel, stride, padding, dilation, ceil_mode = numbers
-    return operator.window_of(kernel, stride, padding, dilation, ceil_mode, False)
+def pool(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool``."""
+    window = Window.from_arguments(*arguments)
+    shape = _check(POOL, x, sample, window)
+    return empty_output(shape, x, window.dims).copy_(forward(x, sample, window))
 
 
-def _pool(x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    window = window_of(numbers)
-    shape = _check("learnpool::stochastic_pool", x, sample, window)
-    return empty(shape, x, window.dims).copy_(forward(x, sample, window))
+def pool_fake(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """The output of ``learnpool::stochastic_pool`` without its values."""
+    window = Window.from_arguments(*arguments)
+    return empty_output(_check(POOL, x, sample, window), x, window.dims)
 
 
-def _pool_fake(x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    window = window_of(numbers)
-    return empty(_check("learnpool::stochastic_pool", x, sample, window), x, window.dims)
+def pool_decomposition(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """``learnpool::stochastic_pool`` in PyTorch's operations."""
+    window = Window.from_arguments(*arguments)
+    return expected(x, window) if sample is None else forward(x, sample, window)
 
 
-def _backward(grad: Tensor, x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    window = _check_backward(grad, x, sample, numbers)
-    return empty(x.shape, x, window.dims).copy_(backward(grad, x, sample, window))
+def pool_formula(
+    tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """The gradient of ``learnpool::stochastic_pool``; a sample has none."""
+    return [torch.ops.learnpool.stochastic_pool_backward(grad, *tensors, *rest), None]
 
 
-def _backward_fake(grad: Tensor, x: Tensor, sample: Tensor | None, *numbers: Any) -> Tensor:
-    return empty(x.shape, x, _check_backward(grad, x, sample, numbers).dims)
+def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, sample: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
+    """``torch.library.register_vmap``: there are no parameters, so a batch is more images."""
+    return _batch(torch.ops.learnpool.stochastic_pool, info.batch_size, axes, (x, sample), arguments)
 
 
-def _check_backward(grad: Tensor, x: Tensor, sample: Tensor | None, numbers: Sequence[Any]) -> Window:
-    name, window = "learnpool::stochastic_pool_backward", window_of(numbers)
-    check_gradient(name, grad, x, _check(name, x, sample, window))
-    return window
+def pool_backward(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool_backward``."""
+    window = Window.from_arguments(*arguments)
+    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, sample, window))
+    return empty_output(x.shape, x, window.dims).copy_(backward(grad, x, sample, window))
 
 
-def _save(ctx: Any, inputs: Sequence[Any]) -> None:
-    x, sample, *ctx.numbers = inputs
-    ctx.save_for_backward(x, sample)
+def pool_backward_fake(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """The gradient of ``learnpool::stochastic_pool_backward`` without its values."""
+    window = Window.from_arguments(*arguments)
+    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, sample, window))
+    return empty_output(x.shape, x, window.dims)
 
 
-def _formula(ctx: Any, asked: Sequence[bool], grad: Tensor) -> tuple[Any, ...]:
-    return (torch.ops.learnpool.stochastic_pool_backward(grad, *ctx.saved_tensors, *ctx.numbers), None, *[None] * 5)
+def pool_backward_decomposition(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+    """``learnpool::stochastic_pool_backward`` in PyTorch's operations."""
+    return backward(grad, x, sample, Window.from_arguments(*arguments))
 
 
-def _save_backward(ctx: Any, inputs: Sequence[Any]) -> None:
-    grad, x, sample, *ctx.numbers = inputs
-    ctx.save_for_backward(grad, x, sample)
+def pool_backward_formula(
+    tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad_of_grad: Tensor
+) -> list[Tensor | None]:
+    """The second derivative: what reaches grad and x through ``backward``."""
+    grad, x, sample = tensors
+
+    def differentiate(grad: Tensor, x: Tensor) -> tuple[Tensor]:
+        return (backward(grad, x, sample, Window.from_arguments(*rest)),)
+
+    return [*vjp(differentiate, (grad, x), needed, (grad_of_grad,)), None]
 
 
-def _formula_backward(ctx: Any, asked: Sequence[bool], gradient: Tensor) -> tuple[Any, ...]:
-    grad, x, sample = ctx.saved_tensors
-    window = window_of(ctx.numbers)
-
-    def again(grad: Tensor, x: Tensor) -> tuple[Tensor]:
-        return (backward(grad, x, sample, window),)
-
-    return (*vjp(again, (grad, x), asked, (gradient,)), None, *[None] * 5)
+def pool_backward_rule(info: Any, axes: Sequence[Any], *inputs: Any) -> tuple[Tensor, int]:
+    """``torch.library.register_vmap``: a batch is more images."""
+    return _batch(torch.ops.learnpool.stochastic_pool_backward, info.batch_size, axes, inputs[:3], inputs[3:])
 
 
-def _vmap(info: Any, at: Sequence[Any], *inputs: Any) -> tuple[Tensor, int]:
-    """No parameters, so a batch is more images."""
-    tensors, numbers = inputs[:-5], inputs[-5:]
-    name, dims = ("stochastic_pool", "stochastic_pool_backward")[len(tensors) - 2], len(numbers[0])
-    each = [None if t is None else lead(t, b, info.batch_size) for t, b in zip(tensors, at, strict=False)]
-    y = getattr(torch.ops.learnpool, name)(*(None if t is None else images(t, dims) for t in each), *numbers)
-    return apart(y, each[0], dims), 0  # type: ignore[arg-type]
-
-
-for _name, _kernel, _fake, _keep, _slope, _plain in (
-    ("stochastic_pool", _pool, _pool_fake, _save, _formula, forward),
-    ("stochastic_pool_backward", _backward, _backward_fake, _save_backward, _formula_backward, backward),
-):
-    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"learnpool::{_name}", _fake, lib=LIBRARY)
-    torch.library.register_vmap(f"learnpool::{_name}", _vmap, lib=LIBRARY)
-    differentiable(_name, _keep, _slope, lambda *inputs, plain=_plain: plain(*inputs[:-5], window_of(inputs[-5:])))
+def _batch(
+    call: Any, size: int, axes: Sequence[Any], tensors: Sequence[Tensor | None], arguments: Sequence[Any]
+) -> tuple[Tensor, int]:
+    dims = len(arguments[0])
+    members = [None if t is None else move_batch_first(t, axis, size) for t, axis in zip(tensors, axes, strict=False)]
+    y = call(*(None if t is None else merge_images(t, dims) for t in members), *arguments)
+    return split_images(y, members[0], dims), 0  # type: ignore[arg-type]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """kernel, stride, padding, dilation and the two switches of PyTorch's pools; one number per spatial axis."""
+    """kernel, stride, padding, dilation (a number per spatial axis) and the two switches of PyTorch's pools."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -49,17 +50,17 @@ class Window:
         ceil_mode: bool = False,
         count_include_pad: bool = False,
     ) -> Window:
-        """The window a user wrote down, with ``nn.MaxPool2d``'s legal values; ``name`` is who asks."""
+        """The window as a user writes it, legal where ``nn.MaxPool2d``'s is; errors begin with ``name``."""
         for what, value in (("ceil_mode", ceil_mode), ("count_include_pad", count_include_pad)):
             if not isinstance(value, bool):
                 raise TypeError(f"{name}: {what} must be True or False, got {value!r}")
-        kernel = _spread(name, "kernel_size", kernel_size, dims)
-        no_stride = stride is None or (not isinstance(stride, int) and _length(stride) == 0)
+        kernel = _expand(name, "kernel_size", kernel_size, dims)
+        no_stride = stride is None or (isinstance(stride, (tuple, list)) and len(stride) == 0)
         window = cls(
             kernel,
-            kernel if no_stride else _spread(name, "stride", stride, dims),
-            _spread(name, "padding", padding, dims),
-            _spread(name, "dilation", dilation, dims),
+            kernel if no_stride else _expand(name, "stride", stride, dims),
+            _expand(name, "padding", padding, dims),
+            _expand(name, "dilation", dilation, dims),
             ceil_mode,
             count_include_pad,
         )
@@ -84,6 +85,19 @@ class Window:
             kernel, padding = format_size(self.kernel), format_size(self.padding)
             raise ValueError(f"{name}: padding must be at most half of kernel_size {kernel}, got {padding}")
 
+    @classmethod
+    def from_arguments(
+        cls,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool = False,
+    ) -> Window:
+        """The window in a call of an operator: the inverse of ``arguments``; nothing is checked."""
+        return cls(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), ceil_mode, count_include_pad)
+
     @property
     def dims(self) -> int:
         return len(self.kernel)
@@ -91,26 +105,19 @@ class Window:
     @property
     def arguments(self) -> tuple[Any, ...]:
         """The window as the operators take it, in the order of their schema."""
-        return (
-            self.kernel,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.count_include_pad,
-        )
+        return self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode, self.count_include_pad
 
     def output_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Output sizes for the spatial ``size``; free of branches, so that a traced size needs no guard."""
         return tuple(
-            _outputs(n, k, s, p, d, self.ceil_mode)
+            _output_length(n, k, s, p, d, self.ceil_mode)
             for n, k, s, p, d in zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         )
 
     def taps(self, size: Sequence[int]) -> Iterator[Tap]:
         """Taps in row-major order; a tap that lies outside for every region is left out."""
         axes = zip(size, self.output_size(size), self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        for taps in itertools.product(*(list(_axis(*numbers)) for numbers in axes)):
+        for taps in itertools.product(*(list(_iter_axis(*numbers)) for numbers in axes)):
             place, regions, cells = zip(*taps, strict=True)
             yield Tap(place, (..., *regions), (..., *cells))
 
@@ -129,18 +136,18 @@ class Window:
         return total.clamp(min=1)
 
 
-def _outputs(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
-    room = n + 2 * p - d * (k - 1) - 1
+def _output_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+    last = n + 2 * p - d * (k - 1) - 1  # where the last whole window may begin
     if not ceil_mode:
-        return room // s + 1
-    out = (room + s - 1) // s + 1
+        return last // s + 1
+    out = (last + s - 1) // s + 1
     if p + s <= d * (k - 1) + 1:
         return out
     # The last window has to begin inside the input or its left padding; windows as above always do.
     return torch.sym_min(out, (n + p - 1) // s + 1)  # type: ignore[no-any-return]
 
 
-def _axis(n: int, out: int, k: int, s: int, p: int, d: int) -> Iterator[tuple[int, slice, slice]]:
+def _iter_axis(n: int, out: int, k: int, s: int, p: int, d: int) -> Iterator[tuple[int, slice, slice]]:
     for tap in range(k):
         offset = tap * d - p
         first = max(0, -(offset // s))
@@ -149,7 +156,7 @@ def _axis(n: int, out: int, k: int, s: int, p: int, d: int) -> Iterator[tuple[in
             yield tap, slice(first, last), slice(first * s + offset, (last - 1) * s + offset + 1, s)
 
 
-def _spread(name: str, what: str, value: object, dims: int) -> tuple[int, ...]:
+def _expand(name: str, what: str, value: object, dims: int) -> tuple[int, ...]:
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) == 1:
         values *= dims
@@ -160,30 +167,42 @@ def _spread(name: str, what: str, value: object, dims: int) -> tuple[int, ...]:
     return tuple(operator.index(number) for number in values)
 
 
-def _length(value: object) -> int:
-    return len(value) if isinstance(value, (tuple, list)) else -1
-
-
 def format_size(numbers: Sequence[int]) -> str:
     """``(3, 3)`` as ``3×3``, for messages."""
     return "×".join(str(number) for number in numbers)
 
 
-def memory_format(x: Tensor, dims: int) -> torch.memory_format:
-    """The layout a pool's output takes from ``x``: channels_last where x's strides say so, as in PyTorch's pools."""
+def get_memory_format(x: Tensor, dims: int) -> torch.memory_format:
+    """The memory format of a pool's output: channels_last where x's strides say so, as in PyTorch's pools."""
     if dims == 1 or x.dim() != dims + 2:
         return torch.contiguous_format
     shape, stride = x.shape, x.stride()
-    reach = 0
+    extent = 0
     for axis in (1, *range(dims + 1, 1, -1), 0):
-        if shape[axis] == 0 or stride[axis] < reach or (axis == 1 and stride[axis] == 0):
+        if shape[axis] == 0 or stride[axis] < extent or (axis == 1 and stride[axis] == 0):
             return torch.contiguous_format
-        if axis == 0 and reach == stride[1]:
-            return torch.contiguous_format  # nothing tells the layouts apart: C = H = W = 1
-        reach = stride[axis] * shape[axis]
+        if axis == 0 and extent == stride[1]:
+            return torch.contiguous_format  # C = H = W = 1: both layouts have these strides
+        extent = stride[axis] * shape[axis]
     return torch.channels_last if dims == 2 else torch.channels_last_3d
 
 
-def empty(shape: Sequence[int], x: Tensor, dims: int) -> Tensor:
-    """An empty tensor of ``shape`` with ``x``'s dtype and device, and the layout a pool of ``x`` has by contract."""
-    return torch.empty(tuple(shape), dtype=x.dtype, device=x.device, memory_format=memory_format(x, dims))
+def empty_output(shape: Sequence[int], x: Tensor, dims: int) -> Tensor:
+    """An uninitialised tensor of ``shape``, with ``x``'s dtype and device and the memory format of a pool of ``x``."""
+    return torch.empty(tuple(shape), dtype=x.dtype, device=x.device, memory_format=get_memory_format(x, dims))
+
+
+def fill_signature(function: Callable[..., Any], source: Callable[..., Any]) -> inspect.Signature:
+    """The signature of ``function``, its ``*args`` and ``**kwargs`` spelled out by the parameters of ``source``.
+
+    The arguments of a window are written down once and passed on by many; this shows them to ``help`` and editors.
+    """
+    own = inspect.signature(function)
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    kept = [parameter for parameter in own.parameters.values() if parameter.kind not in variable]
+    if len(kept) == len(own.parameters):
+        return own
+    passed = [
+        parameter for parameter in inspect.signature(source).parameters.values() if parameter.name not in own.parameters
+    ]
+    return own.replace(parameters=sorted(kept + passed, key=lambda parameter: parameter.kind))

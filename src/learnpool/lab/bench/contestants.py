@@ -76,9 +76,9 @@ class ReferenceLayer(nn.Module):
         layer, window = self.layer, self.layer.window
         weight, mix = layer.weight, layer.proportions()
         if weight is None:
-            weight = functional.none(x, layer.dims, window.kernel)
+            weight = functional.empty_parameter(x, layer.dims, window.kernel)
         if mix is None:
-            mix = functional.none(x, layer.dims)
+            mix = functional.empty_parameter(x, layer.dims)
         apply: Any = ReferenceFunction.apply
         y: Tensor = apply(x, weight, mix, layer.tree.program, window)
         return y

@@ -1,0 +1,51 @@
+"""Which of PyTorch's transforms is at work: the only place that asks about forward mode, torch.func and ONNX."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling, is_exporting
+
+_DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+
+
+class Form(Enum):
+    """The form of an operation that PyTorch can differentiate, or export, where it is called."""
+
+    OPERATOR = auto()  # ordinary calls and torch.compile: a registered backward formula is enough
+    NO_GRAD = auto()  # nobody wants a gradient
+    FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
+    NESTED = auto()  # derivatives of torch.func inside each other: plain operations
+    FORWARD_MODE = auto()  # tangents: plain operations, or a function with a jvp
+    TORCHSCRIPT = auto()  # torch.jit.trace is recording, which stores no gradient written in Python
+    ONNX = auto()  # torch.onnx.export is tracing: plain operations, and few of them
+
+
+def choose_form() -> Form:
+    """The form an operation has to take here."""
+    if is_compiling():
+        exporting = is_exporting() and torch.onnx.is_in_onnx_export()
+        return Form.ONNX if exporting else Form.OPERATOR
+    if forward_ad._current_level >= 0:  # as in_forward_mode, without a call
+        return Form.FORWARD_MODE
+    if not torch.is_grad_enabled():
+        return Form.NO_GRAD
+    if torch._C._is_tracing():
+        return Form.TORCHSCRIPT
+    levels = count_derivatives()
+    return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
+
+
+def in_forward_mode() -> bool:
+    """Whether there may be tangents (``torch.autograd.forward_ad``, and torch.func's jvp, which uses it)."""
+    return forward_ad._current_level >= 0
+
+
+def count_derivatives() -> int:
+    """How many of torch.func's derivatives are being taken here, one inside the other."""
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        return 0
+    stack = torch._C._functorch.get_interpreter_stack() or []
+    return sum(interpreter.key() in _DERIVATIVES for interpreter in stack)

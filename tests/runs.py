@@ -1,5 +1,6 @@
 """Small runs on the digits, how to stop them, and how to compare what they leave."""
 
+import json
 import sys
 
 import torch
@@ -49,6 +50,12 @@ def same(one, other):
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def edit(path, **changes):
+    """Change fields of a JSON record by hand; None removes one."""
+    record = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in record.items() if value is not None}))
 
 
 def command(run, out, *more):

@@ -14,6 +14,7 @@ import torch
 import typer
 
 from learnpool import __version__, cli
+from learnpool.lab import progress
 from learnpool.lab.bench import net, pools
 from learnpool.lab.bench import train as bench_train
 from learnpool.lab.bench.options import PoolBenchmark
@@ -116,6 +117,21 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("train --set dropuot=0.1", 2, "unknown field 'dropuot'; known: data, pool"),
         ("train --set dropout=much", 2, "run: dropout: input should be a valid number, got 'much'"),
         ("train --set rate=0.1,fast", 2, "--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got '0.1,fast'"),
+        (
+            "train --set rate=1e308",
+            2,
+            "run: rate.0: input should be less than or equal to 1000000000000000, got 1e+308",
+        ),
+        (
+            "train --set width=1e300",
+            2,
+            "run: width: input should be less than or equal to 1000000000000000, got 1e+300",
+        ),
+        ("train --set pad=1000000", 2, "pad: wanted at most the size of an image, 8×8, got 1000000"),
+        ("train --threads 100000", 2, "'--threads'"),
+        (f"train --set pad={'[' * 100_000}", 2, "run: pad: input should be a valid integer"),
+        (f"train --pool {'Gate(' * 5_000}", 2, "pool"),
+        ("train --data photos-\udcff", 2, "run: data: wanted a path in UTF-8"),
         ("train --set prepare=zca", 2, "unknown preparation 'zca'"),
         ("train --model nowhere:net", 2, "net: cannot import nowhere"),
         ("train --model json:net", 2, "net: json has no function net"),
@@ -226,11 +242,22 @@ def test_dry_run_shows_every_field_and_trains_nothing(learnpool, monkeypatch, tm
     assert Run.model_validate_json(learnpool("train", "--dry-run", "--json")[1]) == preset("cpu", "digits")
 
 
-def test_the_bar_tells_error_rate_and_time(learnpool, tmp_path):
+def test_redirected_training_tells_epoch_error_and_time_left(learnpool, monkeypatch, tmp_path):
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     words = "--epochs 2 --set width=0.05 --train-size 200 --out"
     status, _, error = learnpool("train", *words.split(), str(tmp_path))
     assert status == 0
-    assert re.search(r"training .* 100 % 0:00:\d\d 0:00:00 \d+\.\d % wrong, rate \d", error)
+    assert re.search(r"training: \d+ %, 0:\d\d:\d\d gone, .* left; epoch 2 of 2, \d+\.\d % wrong, rate \d", error)
+
+
+def test_a_directory_that_is_not_utf8(learnpool, tmp_path):
+    out = os.fsdecode(os.fsencode(tmp_path) + b"/bad-\xff\x1b[31m")
+    status, text, error = learnpool(
+        "train", *["--epochs", "1", "--set", "width=0.05", "--train-size", "200", "--out"], out
+    )
+    assert (status, error) == (0, "")
+    assert r"bad-\udcff\x1b[31m/digits-max-0-" in text
+    assert len(os.listdir(os.fsencode(out))) == 1
 
 
 def test_a_loss_that_is_no_number_is_one_line(learnpool, tmp_path):
@@ -284,7 +311,11 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("failure", "status", "message"),
     [
-        (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "interrupted; every run in runs/compare keeps its whole epochs, the same command goes on",
+        ),
         (typer.Abort(), 130, "interrupted"),  # what typer made of Ctrl-C in older versions
         (ChildProcessError("a training process died"), 1, "a training process died"),
         (OSError(28, "No space left on device", "report.html"), 2, "No space left on device: report.html"),
@@ -369,5 +400,6 @@ def test_ctrl_c_of_a_comparison_is_one_line(tmp_path):
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the whole group
         text, error = process.communicate(timeout=300)
-    assert (process.returncode, text, error) == (130, "", "learnpool: interrupted\n")
+    kept = f"every run in {tmp_path} keeps its whole epochs, the same command goes on"
+    assert (process.returncode, text, error) == (130, "", f"learnpool: interrupted; {kept}\n")
     assert not (tmp_path / "report.html").exists()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import torch
 
 from .. import __version__
+from ..formatting import escape_control_characters
 from ..ops import cpu
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def main() -> None:
 def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:
     """Say why in one line, and exit; of several processes under torchrun one speaks, or the one that is ``alone``."""
     if alone or os.environ.get("RANK", "0") == "0":
-        print("learnpool:", " ".join(message.split()), file=sys.stderr)
+        print("learnpool:", escape_control_characters(" ".join(message.split())), file=sys.stderr)
     sys.exit(status)
 
 

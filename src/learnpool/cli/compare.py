@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from . import fail, usage_errors
-from .train import changed, print_skipped
+from . import INTERRUPTED, fail, usage_errors
+from .train import parse_change, print_skipped
 
 POOLS = "max,avg,half,mixed,gated,tree2"
 
@@ -31,8 +31,10 @@ def compare(
     out: Annotated[Path, typer.Option(help="Directory of the runs and the report.")] = Path("runs/compare"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1,
-    workers: Annotated[int, typer.Option(min=0, help="Processes of each run that read a folder's images.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=0, max=256, help="Processes of each run that read a folder's images.")
+    ] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer alone.")] = False,
@@ -59,7 +61,7 @@ def compare(
     options = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
     console = Console(stderr=True) if not quiet and not as_json else None
     with usage_errors():
-        changes |= dict(changed(text) for text in change or [])
+        changes |= dict(parse_change(text) for text in change or [])
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     try:
@@ -69,6 +71,8 @@ def compare(
         fail(str(error), 2)
     except TrainingError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        fail(f"interrupted; every run in {out} keeps its whole epochs, the same command goes on", INTERRUPTED)
     if as_json:
         records = [lab.to_record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from . import fail, usage_errors
-from .train import changed
+from .train import parse_change
 
 
 def reproduce(
@@ -28,7 +28,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Directory of the runs and the pages.")] = Path("runs/paper"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of each run.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")] = 1,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
     pages_only: Annotated[bool, typer.Option("--pages-only", help="Pages of what is done; train nothing.")] = False,
@@ -58,7 +58,7 @@ def reproduce(
         return
     changes: dict[str, Any] = {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
     with usage_errors():
-        changes |= dict(changed(text) for text in change or [])
+        changes |= dict(parse_change(text) for text in change or [])
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
         chosen = lab.choose(names)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..formatting import format_count
-from . import fail, usage_errors
+from ..formatting import escape_control_characters, format_count
+from . import INTERRUPTED, fail, usage_errors
 
 NAMED = 20  # images that are skipped
 
@@ -38,8 +38,8 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="As torch is set if not given.")] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read a folder's images.")] = 2,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="As torch is set if not given.")] = None,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole description, train nothing.")] = False,
@@ -62,12 +62,12 @@ def train(
     with usage_errors():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
-        changes |= dict(changed(text) for text in change or [])
+        changes |= dict(parse_change(text) for text in change or [])
         run = chosen(preset, **changes)
     first = os.environ.get("RANK", "0") == "0"
     if dry_run:
         if first:
-            _describe(run, out, as_json)
+            _print_description(run, out, as_json)
         return
     options = {
         "data_dir": data_dir,
@@ -76,15 +76,16 @@ def train(
         "device": device,
         "tensorboard": tensorboard,
     }
-    result = _trained(run, out, show=first and not quiet and not as_json, **options)
+    result = _train_with_progress(run, out, show=first and not quiet and not as_json, **options)
     if first and not quiet and not as_json:
         print_skipped(result.skipped)
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
         error, spent = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
-        print(f"{run.data}, {run.pool}, seed {run.seed}: {error} after {format_count(result.epochs, 'epoch')}, {spent}")
-        print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {out / run.id}")
+        what, where = map(escape_control_characters, (f"{run.data}, {run.pool}, seed {run.seed}", str(out / run.id)))
+        print(f"{what}: {error} after {format_count(result.epochs, 'epoch')}, {spent}")
+        print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {where}")
 
 
 def print_skipped(files: Sequence[str]) -> None:
@@ -92,10 +93,11 @@ def print_skipped(files: Sequence[str]) -> None:
     if files:
         more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""
         told = f"skipped {format_count(len(files), 'image')} that cannot be decoded"
-        print(f"learnpool: {told}: {', '.join(files[:NAMED])}{more}", file=sys.stderr)
+        names = escape_control_characters(", ".join(files[:NAMED]))
+        print(f"learnpool: {told}: {names}{more}", file=sys.stderr)
 
 
-def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
+def _train_with_progress(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
     """Train, with a bar on stderr."""
     from rich.console import Console
 
@@ -105,13 +107,13 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
     from ..lab.runs.run import RunError
 
     bar = ExitStack()
-    tell: list[Any] = []  # the bar begins with the first step, so that what goes wrong before it stands alone
+    update: list[Any] = []  # the bar begins with the first step, so that an error before it stands alone
 
     def watch(step: lab.Step) -> None:
-        if not tell:
-            tell.append(bar.enter_context(progress.show_bar("training", Console(stderr=True))))
-        error = f"{step.metrics['validation_error']:.1f} % wrong" if step.metrics else "first epoch"
-        tell[0](step.step, step.steps, f"{error}, rate {step.rate:.2g}")
+        if not update:
+            update.append(bar.enter_context(progress.show_bar("training", Console(stderr=True))))
+        error = f", {step.metrics['validation_error']:.1f} % wrong" if step.metrics else ""
+        update[0](step.step, step.steps, f"epoch {step.epoch} of {run.epochs}{error}, rate {step.rate:.2g}")
 
     try:
         with redirect_stdout(sys.stderr), bar:  # what a user's network prints is no result
@@ -120,9 +122,20 @@ def _trained(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
         fail(str(error), 2, alone=isinstance(error, ImageError))
     except lab.TrainingError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        fail(_format_interruption(run, out), INTERRUPTED)
 
 
-def _describe(run: "Run", out: Path, as_json: bool) -> None:
+def _format_interruption(run: "Run", out: Path) -> str:
+    """What is kept, and how to go on."""
+    from ..lab.runs.directory import read_metrics
+
+    kept = len(read_metrics(out / run.id))
+    epochs = f"{kept} of {format_count(run.epochs, 'epoch')}"
+    return f"interrupted; {out / run.id} keeps {epochs}, the same command goes on from there" if kept else "interrupted"
+
+
+def _print_description(run: "Run", out: Path, as_json: bool) -> None:
     """Every field with its value and what it means, and where the run would be."""
     if as_json:
         print(run.model_dump_json(indent=1))
@@ -131,18 +144,18 @@ def _describe(run: "Run", out: Path, as_json: bool) -> None:
         value = getattr(run, name)
         said = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
         print(f"{name:<14} {said:<22} {field.description}")
-    print(f"\n{out / run.id}")
+    print(f"\n{escape_control_characters(str(out / run.id))}")
 
 
-def changed(text: str) -> tuple[str, Any]:
+def parse_change(text: str) -> tuple[str, Any]:
     """``FIELD=VALUE`` of the command line."""
     field, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set: wanted FIELD=VALUE, got {text!r}")
-    return field, _value(field, value)
+    return field, _parse_value(field, value)
 
 
-def _value(field: str, text: str) -> Any:
+def _parse_value(field: str, text: str) -> Any:
     """What is meant by a field's value on the command line."""
     if field == "rate":
         try:
@@ -151,5 +164,5 @@ def _value(field: str, text: str) -> Any:
             raise ValueError(f"--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
     try:
         return json.loads({"none": "null", "True": "true", "False": "false"}.get(text, text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -49,8 +49,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
-    """Write a file of indented JSON."""
-    write_bytes(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    """Write a file of indented JSON; a name that is not UTF-8 is written in escapes."""
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        text = json.dumps(record, indent=1)
+    write_bytes(path, (text + "\n").encode())
 
 
 def save_figure(path: Path, figure: Any, **options: Any) -> None:

@@ -1,12 +1,18 @@
-"""Progress bars with the time gone and the time left."""
+"""Progress bars with the time gone and the time left; a line now and then where no terminal shows them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..formatting import format_percent
+
+LINE_EVERY = 30.0  # seconds
 
 
 @contextmanager
@@ -26,7 +32,10 @@ def count_steps(label: str, steps: int, console: Console) -> Iterator[Callable[[
 
 @contextmanager
 def show_bar(label: str, console: Console) -> Iterator[Callable[[float, int, str], None]]:
-    """A bar; yields ``update(done, steps, text)``."""
+    """A bar, or a line every half minute in a file; yields ``update(done, steps, text)``."""
+    if not (console.is_terminal or console.is_jupyter):
+        yield log_progress(label, console)
+        return
     columns = TextColumn(label), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn()
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console) as bar:
         task = bar.add_task("", total=None)
@@ -36,3 +45,31 @@ def show_bar(label: str, console: Console) -> Iterator[Callable[[float, int, str
             bar.live.transient = bar.disable = True  # an error message stands alone, without an empty line
             bar.live.stop()
             raise
+
+
+def log_progress(label: str, console: Console) -> Callable[[float, int, str], None]:
+    """``update(done, steps, text)`` that prints a line when the last one is ``LINE_EVERY`` seconds old."""
+    began = last = time.monotonic()
+    first: float | None = None  # what was done before tells nothing about the time left
+
+    def update(done: float, steps: int, text: str) -> None:
+        nonlocal first, last
+        first = done if first is None else first
+        now = time.monotonic()
+        if now - last < LINE_EVERY or not steps:
+            return
+        last = now
+        gone, left = now - began, "an unknown time"
+        if done > first:
+            left = format_seconds(gone * (steps - done) / (done - first))
+        told = f"; {text}" if text else ""
+        console.out(
+            f"{label}: {format_percent(done / steps)}, {format_seconds(gone)} gone, {left} left{told}", highlight=False
+        )
+
+    return update
+
+
+def format_seconds(seconds: float) -> str:
+    """``0:01:30``."""
+    return str(timedelta(seconds=round(seconds)))

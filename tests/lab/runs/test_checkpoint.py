@@ -11,6 +11,9 @@ from learnpool.lab import files
 from learnpool.lab.runs import checkpoint
 from learnpool.lab.runs.checkpoint import CheckpointError
 from learnpool.nets import dsn
+from runs import edit
+
+STATE = {"schedule": {}, "data": "", "image": [1, 8, 8], "classes": ["0", "1"]}
 
 
 def trained(pool="gated:net", **options):
@@ -25,7 +28,7 @@ def trained(pool="gated:net", **options):
 
 
 def save(path, net, optimizer, epoch=1):
-    checkpoint.save(path, epoch, checkpoint.collect_tensors(net, optimizer), {"note": "kept"})
+    checkpoint.save(path, epoch, checkpoint.collect_tensors(net, optimizer), STATE | {"note": "kept"})
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -104,11 +107,17 @@ def damage_bit(path):
         ("last.json", lambda path: path.write_text("{"), "last.json is damaged"),
         ("last.json", lambda path: path.write_text("[]"), "last.json is damaged"),
         ("last.json", lambda path: path.write_text('{"epoch": 1}'), "last.json is damaged"),
-        (
-            "last.json",
-            lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"tensors": "../elsewhere"})),
-            "last.json is damaged",
-        ),
+        ("last.json", lambda path: path.write_text("[" * 100_000), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, epoch=2), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, epoch=float("nan")), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, epoch=0), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, epoch=True), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, schedule=3), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, classes=[]), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, classes=[1]), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, image=[1, 8]), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, data=None), "last.json is damaged"),
+        ("last.json", lambda path: edit(path, digest=None, tensors="../elsewhere"), "last.json is damaged"),
     ],
 )
 def test_damage_is_named(name, damage, message, tmp_path):
@@ -116,6 +125,40 @@ def test_damage_is_named(name, damage, message, tmp_path):
     damage(tmp_path / name)
     with pytest.raises(CheckpointError, match=message):
         checkpoint.load(tmp_path)
+
+
+def test_a_record_without_a_digest_is_of_an_earlier_version(tmp_path):
+    save(tmp_path, *trained())
+    edit(tmp_path / "last.json", digest=None)
+    assert checkpoint.load(tmp_path)[1]["epoch"] == 1
+
+
+@pytest.mark.parametrize("name", ["epoch", "schedule", "classes", "data"])
+def test_no_byte_of_the_record_may_change(name, tmp_path):
+    save(tmp_path, *trained())
+    text = (tmp_path / "last.json").read_bytes()
+    place = text.index(f'"{name}"'.encode()) + len(name) + 4
+    found = 0
+    for bit in range(8):
+        changed = bytearray(text)
+        changed[place] ^= 1 << bit
+        (tmp_path / "last.json").write_bytes(changed)
+        try:
+            state = checkpoint.load(tmp_path)[1]
+        except CheckpointError:
+            found += 1
+        else:
+            assert state[name] == json.loads(text)[name]  # a space that became another
+    assert found >= 7
+
+
+def test_a_preparation_that_was_damaged_is_named(tmp_path):
+    digest = checkpoint.save_preparation(tmp_path, {"mean": torch.ones(3)})
+    assert checkpoint.load_preparation(tmp_path, digest)["mean"].tolist() == [1, 1, 1]
+    damage_bit(tmp_path / "preparation.safetensors")
+    assert len(checkpoint.load_preparation(tmp_path)) == 1  # an earlier version did not say
+    with pytest.raises(CheckpointError, match="preparation.safetensors is damaged$"):
+        checkpoint.load_preparation(tmp_path, digest)
 
 
 def test_another_network_is_refused(tmp_path):

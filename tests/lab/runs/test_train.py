@@ -16,7 +16,7 @@ from learnpool.lab.runs.batches import load_batches
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
 from learnpool.lab.runs.training import squared_hinge
-from runs import ALONE, SMALL, STEPS, Stop, rows, stop_at, weights
+from runs import ALONE, SMALL, STEPS, Stop, edit, rows, stop_at, weights
 
 pytestmark = pytest.mark.trains
 
@@ -36,7 +36,9 @@ def test_what_a_run_leaves(tmp_path):
     names += ["preparation.safetensors", "result.json", "run.json"]
     assert sorted(p.name for p in path.iterdir()) == names
     assert json.loads((path / "run.json").read_text()) == run.model_dump(mode="json")
-    assert json.loads((path / "result.json").read_text()) == asdict(result)
+    written = json.loads((path / "result.json").read_text())
+    assert written.pop("digest")
+    assert written == asdict(result)
     metrics = directory.read_metrics(path)
     assert [row["epoch"] for row in metrics] == [1, 2, 3, 4]
     assert result.test_error == metrics[-1]["test_error"]
@@ -51,6 +53,7 @@ def test_what_a_run_leaves(tmp_path):
     (start,) = json.loads((path / "env.json").read_text())["starts"]
     assert (start["processes"], start["threads"], start["epoch"]) == (1, 1, 0)
     assert start["versions"]["torch"] == torch.__version__
+    assert (start["out"], start["data_dir"]) == (str(tmp_path), None)
 
 
 def test_it_learns_and_the_error_is_the_last_ones(tmp_path):
@@ -163,13 +166,18 @@ def test_damaged_checkpoints_and_results_are_refused(tmp_path):
     (path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match="metrics.jsonl: wanted 1 epochs, got 0$"):
         train(run, tmp_path)
-    for damaged in (b"{}\n", b"[]\n", b"7\n", b"{{}\n", b"\xff\n"):
+    nan, wrong = (
+        whole.replace(b'"test_error": ', b'"test_error": NaN, "_": '),
+        whole.replace(b'"epoch": 1', b'"epoch": 2'),
+    )
+    for damaged in (b"{}\n", b"[]\n", b"7\n", b"{{}\n", b"\xff\n", b"[" * 10**5 + b"\n", nan, wrong):
         (path / "metrics.jsonl").write_bytes(damaged)
         with pytest.raises(RunError, match="metrics.jsonl is damaged; remove .* to train again$"):
             train(run, tmp_path)
     (path / "metrics.jsonl").write_bytes(whole)
     starts = (path / "env.json").read_bytes()
-    for damaged in (b"{}", b"[]", b"{", b"\xff"):
+    no_device = starts.replace(b'"device"', b'"devise"')
+    for damaged in (b"{}", b"[]", b"{", b"\xff", b'{"starts": [{}]}', b'{"starts": 7}', no_device):
         (path / "env.json").write_bytes(damaged)
         with pytest.raises(RunError, match="env.json is missing or damaged; remove .* to train again$"):
             train(run, tmp_path)
@@ -182,6 +190,53 @@ def test_damaged_checkpoints_and_results_are_refused(tmp_path):
     (path / "result.json").write_text("{}")
     with pytest.raises(RunError, match="result.json is not a result"):
         train(run, tmp_path)
+
+
+def test_a_result_that_was_edited_is_refused(tmp_path):
+    run = Run(**SMALL | {"epochs": 1, "train_size": 40})
+    result = train(run, tmp_path)
+    path = tmp_path / run.id / "result.json"
+    whole = path.read_text()
+    for changes in (
+        {"test_error": 1.0},  # the digest is of what it was
+        {"digest": None, "test_error": float("nan")},
+        {"digest": None, "test_error": 101},
+        {"digest": None, "test_error": "low"},
+        {"digest": None, "seconds": None},
+        {"digest": None, "images": {}},
+        {"digest": None, "pools": {"gate": "open"}},
+        {"digest": None, "colour": "red"},
+    ):
+        path.write_text(whole)
+        edit(path, **changes)
+        with pytest.raises(RunError, match="result.json is not a result, or damaged; remove it to train again$"):
+            train(run, tmp_path)
+    path.write_text(whole)
+    edit(path, digest=None)  # as an earlier version wrote it
+    assert train(run, tmp_path) == result
+
+
+@pytest.mark.parametrize("state", [{"level": 7}, {"height": 1}, {"level": "x"}])
+def test_a_schedule_that_was_edited_is_refused(state, tmp_path):
+    run = Run(**SMALL | {"schedule": "plateau"})
+    with pytest.raises(Stop):
+        train(run, tmp_path, watch=stop_at(STEPS + 1))
+    edit(tmp_path / run.id / "last.json", digest=None, schedule=state)
+    with pytest.raises(RunError, match="is no state of a plateau schedule; remove last.json to start again$"):
+        train(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ({"pad": 9}, {}, "^pad: wanted at most the size of an image, 8×8, got 9$"),
+        ({"pad": 10**6}, {}, "^pad: wanted at most the size of an image"),
+        ({}, {"threads": 100_000}, "^--threads: wanted 1 to 1024, got 100000$"),
+    ],
+)
+def test_what_would_end_the_process_is_refused(values, options, message, tmp_path):
+    with pytest.raises(RunError, match=message):
+        train(Run(**SMALL | values), tmp_path, **options)
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,9 @@ def test_ctrl_c_is_one_line(tmp_path):
         assert process.stdout.readline() == "inside 2\n"
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=300)
-    assert (process.returncode, error) == (130, "learnpool: interrupted\n")
     (path,) = tmp_path.iterdir()
+    kept = f"{path} keeps 1 of 4 epochs, the same command goes on from there"
+    assert (process.returncode, error) == (130, f"learnpool: interrupted; {kept}\n")
     assert checkpoint.load(path)[1]["epoch"] == 1
 
 

@@ -120,6 +120,9 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
         raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
     if run.batch % ranks.world:
         raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
+    if not isinstance(train, data.Files) and run.pad > min(train.images.shape[2:]):
+        height, width = train.images.shape[2:]
+        raise RunError(f"pad: wanted at most the size of an image, {height}×{width}, got {run.pad}")
     if isinstance(train, data.Files):
         made, preparation = _prepare_files(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)

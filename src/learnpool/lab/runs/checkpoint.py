@@ -7,7 +7,6 @@ kill before it leaves the previous checkpoint, a kill after it leaves the new on
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,14 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
 from .. import files
+from . import records
 from .run import RunError
 
 LAST = "last.json"
 FITTED = "preparation.safetensors"
+FIELDS = {
+    "epoch": int, "tensors": str, "sha256": str, "schedule": dict, "data": str, "image": list, "classes": list,
+}  # fmt: skip
 
 
 class CheckpointError(RunError):
@@ -35,7 +38,7 @@ def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict
     content = pack_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     files.write_bytes(directory / name, content)
     record = {"epoch": epoch, "tensors": name, "sha256": hashlib.sha256(content).hexdigest(), **state}
-    files.write_json(directory / LAST, record)
+    records.write_record(directory / LAST, record)
     for old in directory.glob("last-*.safetensors*"):
         if old.name != name:
             old.unlink()
@@ -45,13 +48,15 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     """What ``last.json`` says, None if there is none; CheckpointError if it was damaged."""
     path = directory / LAST
     try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        name, _ = state["tensors"], state["sha256"]
-        if not isinstance(state["epoch"], int) or Path(name).name != name:
+        state = records.read_record(path)
+        records.check_fields(state, FIELDS)
+        if state["epoch"] < 1 or Path(state["tensors"]).name != state["tensors"]:
             raise ValueError("not a checkpoint's record")
+        if [type(n) for n in state["image"]] != [int] * 3 or {type(name) for name in state["classes"]} != {str}:
+            raise ValueError("not what was trained on")
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         raise CheckpointError(f"checkpoint: {path} is damaged; remove it to start this run again") from None
     return state
 
@@ -76,17 +81,26 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         raise CheckpointError(f"checkpoint: {directory / name} cannot be read: {error}") from None
 
 
-def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> None:
-    """Keep what a preparation of images has to remember, once for all checkpoints of a directory."""
-    if fitted and not (directory / FITTED).exists():
-        files.write_bytes(directory / FITTED, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
-
-
-def load_preparation(directory: Path) -> dict[str, Tensor]:
-    """What ``save_preparation`` kept."""
+def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> str:
+    """Keep what a preparation of images has to remember, once for all checkpoints of a directory; its SHA-256."""
+    if not fitted:
+        return ""
     path = directory / FITTED
+    if not path.exists():
+        files.write_bytes(path, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
+    """What ``save_preparation`` kept, whose SHA-256 is ``digest`` where that is known."""
+    path = directory / FITTED
+    if not path.exists():
+        return {}
+    content = path.read_bytes()
+    if digest and hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(f"checkpoint: {path} is damaged")
     try:
-        return parse_tensors(path.read_bytes()) if path.exists() else {}
+        return parse_tensors(content)
     except SafetensorError as error:
         raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from None
 

@@ -12,13 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from .. import files, hardware
-from . import checkpoint
+from . import checkpoint, records
 from .run import Run, RunError, parse_run
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+
+# What has to be in the files, so that nobody who reads them meets a surprise.
+METRICS: dict[str, Any] = {
+    "epoch": int, "rate": float, "train_loss": float, "train_error": float, "validation_error": float,
+    "test_error": float, "seconds": float, "cpu_seconds": float, "pools": dict,
+}  # fmt: skip
+RESULT: dict[str, Any] = {
+    "id": str, "test_error": float, "validation_error": float, "train_error": float, "train_loss": float,
+    "epochs": int, "images": dict, "parameters": int, "pool_parameters": int, "seconds": float, "cpu_seconds": float,
+    "epoch_seconds": float, "memory": int, "pools": dict, "finished": str,
+}  # fmt: skip
+START: dict[str, Any] = {
+    "date": str, "device": str, "threads": int, "processes": int, "epoch": int,
+    "versions": {"learnpool": str, "torch": str, "python": str}, "hardware": {"cpu": str, "cores": int},
+    "kernel": {"live": bool, "detail": str},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,11 +64,18 @@ def read_result(directory: Path) -> Result | None:
     """The result of a run that is done, None of one that is not."""
     path = directory / "result.json"
     try:
-        return Result(**json.loads(path.read_text(encoding="utf-8")))
+        record = records.read_record(path)
+        records.check_fields(record, RESULT)
+        records.check_fields(record["images"], dict.fromkeys(("train", "validation", "test"), int))
+        if not all(map(records.is_number, record["pools"].values())):
+            raise ValueError("statistics are numbers")
+        if any(not 0 <= record[name] <= 100 for name in ("test_error", "validation_error", "train_error")):
+            raise ValueError("an error is a percentage")
+        return Result(**record)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise RunError(f"{path} is not a result; remove it to train again") from None
+        raise RunError(f"{path} is not a result, or damaged; remove it to train again") from None
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
@@ -59,9 +83,11 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
     path = directory / "metrics.jsonl"
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        if any("seconds" not in row for row in found):
-            raise ValueError("not metrics")
+        found = [records.parse_record(line) for line in lines if line.endswith("\n")]
+        for epoch, row in enumerate(found, 1):
+            records.check_fields(row, METRICS)
+            if row["epoch"] != epoch or not all(map(records.is_number, row["pools"].values())):
+                raise ValueError("an epoch is missing, or a statistic is no number")
         return found
     except FileNotFoundError:
         return []
@@ -127,8 +153,12 @@ def read_starts(directory: Path) -> list[dict[str, Any]]:
     """Where and when a run was begun and resumed."""
     path = directory / "env.json"
     try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["starts"])
-    except (OSError, ValueError, KeyError, TypeError):
+        record = records.parse_record(path.read_text(encoding="utf-8"))
+        records.check_fields(record, {"starts": list})
+        for start in record["starts"]:
+            records.check_fields(start, START)
+        return list(record["starts"])
+    except (OSError, ValueError):
         raise RunError(f"{path} is missing or damaged; remove {directory} to train again") from None
 
 
@@ -166,4 +196,4 @@ def append_metrics(directory: Path, row: dict[str, Any]) -> None:
 
 def write_result(directory: Path, result: Result) -> None:
     """Done: this file is the last to be written."""
-    files.write_json(directory / "result.json", asdict(result))
+    records.write_record(directory / "result.json", asdict(result))

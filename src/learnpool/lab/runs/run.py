@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ...names import parse
 from ...nets.dsn import STRIDED
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -36,32 +36,36 @@ class Run(BaseModel):
 
     net: str = Field("dsn", description="the network: dsn, or package.module:function")
     width: Positive = Field(1.0, description="dsn: multiple of the paper's channels")
-    extra_convs: int = Field(0, ge=0, description="dsn: convolutions after the sixth")
+    extra_convs: int = Field(0, ge=0, le=1000, description="dsn: convolutions after the sixth")
     dropout: Share = Field(0.5, description="dsn: after each pool")
-    head_steps: int = Field(0, ge=0, description="dsn: steps with deep supervision, up to the end of the epoch")
+    head_steps: int = Field(
+        0, ge=0, le=10**15, description="dsn: steps with deep supervision, up to the end of the epoch"
+    )
     init: Literal["dsn", "kaiming"] = Field("dsn", description="dsn: start values of the convolutions")
     start: Literal["paper", "neutral", "spread", "tournament"] = Field("paper", description="start values of the pools")
 
     prepare: str = Field("mean", description="none, mean, gcn, gcn-zca or gcn-lcn, fitted on the training images")
-    pad: int = Field(0, ge=0, description="augmentation: crop from an image padded by this")
+    pad: int = Field(0, ge=0, le=10**6, description="augmentation: crop from an image padded by this")
     mirror: bool = Field(
         False, description="augmentation: mirror every second image; a folder's are cropped at random too"
     )
-    image_size: int = Field(128, ge=8, description="a folder's images: cropped to this height and width")
+    image_size: int = Field(128, ge=8, le=10**5, description="a folder's images: cropped to this height and width")
     skip_broken: bool = Field(False, description="a folder's images: leave out those that do not decode")
     train_size: int | None = Field(None, gt=0, description="only so many training images, balanced over classes")
     validation: int | None = Field(None, gt=0, description="images held out; 5,000 or a tenth if not given")
 
     loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
-    epochs: int = Field(1, gt=0, description="times every training image is seen")
-    batch: int = Field(100, gt=0, description="images in a step, over all processes")
+    epochs: int = Field(1, gt=0, le=10**9, description="times every training image is seen")
+    batch: int = Field(100, gt=0, le=10**9, description="images in a step, over all processes")
     schedule: Literal["plateau", "onecycle"] = Field("onecycle", description="how the rate changes")
     rate: tuple[Positive, ...] = Field((0.1,), min_length=1, description="onecycle: its peak; plateau: one by one")
-    patience: int = Field(10, gt=0, description="plateau: epochs without a lower validation error")
+    patience: int = Field(10, gt=0, le=10**9, description="plateau: epochs without a lower validation error")
     warmup: Share = Field(0.2, description="onecycle: the part of all steps that climbs to the peak")
     momentum: Share = Field(0.9, description="of stochastic gradient descent")
     nesterov: bool = Field(False, description="Nesterov's momentum")
-    decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(5e-4, description="of weights, not of biases")
+    decay: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = Field(
+        5e-4, description="of weights, not of biases"
+    )
     factors: Literal["dsn", "plain"] = Field("plain", description="rates by kind of parameter as in DSN, or all equal")
     pool_rate: Positive = Field(1.0, description="the pools' own multiple of the rate")
     pool_decay: bool = Field(False, description="decay the pools' parameters too")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .run import Run
+from .run import Run, RunError
 
 
 class OneCycle:
@@ -51,4 +51,13 @@ class Plateau:
 
 def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
     """The schedule of a run of ``steps`` steps, as far as ``state`` says it had come."""
-    return Plateau(run, **state) if run.schedule == "plateau" else OneCycle(run, steps)
+    if run.schedule == "onecycle":
+        return OneCycle(run, steps)
+    try:
+        plateau = Plateau(run, **state)
+        plateau.rate_at(0)
+    except (TypeError, IndexError):
+        raise RunError(
+            f"checkpoint: {state} is no state of a plateau schedule; remove last.json to start again"
+        ) from None
+    return plateau

@@ -20,6 +20,8 @@ from .distributed import join_ranks
 from .run import Run, RunError
 from .training import Step, Training, TrainingError, Watch
 
+MOST_THREADS = 1024  # far more, and the system refuses to make them: torch then ends the process
+
 __all__ = ["Result", "Step", "TrainingError", "Watch", "train", "verify_done"]
 
 
@@ -39,6 +41,8 @@ def train(
     ``watch`` is called after every step, in the first process only. None of the other arguments decides a result beyond
     rounding.
     """
+    if threads is not None and not 0 < threads <= MOST_THREADS:
+        raise RunError(f"--threads: wanted 1 to {MOST_THREADS}, got {threads}")
     with ExitStack() as stack:
         stack.enter_context(hardware.use_threads(threads or torch.get_num_threads()))
         ranks = stack.enter_context(join_ranks(device))
@@ -54,9 +58,14 @@ def train(
         batches = ranks.raise_if_any_fails(lambda: load_batches(run, data_dir, ranks, workers))
         saved = ranks.on_rank0(lambda: directory.resume(path))
         training = Training(run, batches, ranks, path, saved)
-        started = {"processes": ranks.world, "threads": torch.get_num_threads(), "device": str(ranks.device)}
+        started: dict[str, Any] = {
+            "processes": ranks.world,
+            "threads": torch.get_num_threads(),
+            "device": str(ranks.device),
+        }
+        started |= {"out": str(out), "data_dir": None if data_dir is None else str(data_dir)}
         ranks.on_rank0(lambda: directory.record_start(path, started | {"epoch": training.epoch}))
-        ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.tensors))
+        training.preparation = ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.tensors))
         log = stack.enter_context(open_tensorboard(path, training.epoch)) if tensorboard and ranks.first else None
         while training.epoch < run.epochs:
             row = training.run_epoch(watch if ranks.first else None)

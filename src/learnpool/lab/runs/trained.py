@@ -39,7 +39,7 @@ def load(directory: str | os.PathLike[str], model: Model | None = None) -> nn.Mo
         tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
     checkpoint.restore(tensors, network)
     network.eval()
-    preparation = data.Preparation(run.prepare, checkpoint.load_preparation(path))
+    preparation = data.Preparation(run.prepare, checkpoint.load_preparation(path, state.get("preparation", "")))
     predict = Predictor(network, run, tuple(state["image"]), tuple(state["classes"]), preparation)
     for name, value in (("predict", predict), ("prepare", predict.prepare), ("classes", predict.classes)):
         if not hasattr(network, name):

@@ -54,6 +54,7 @@ class Training:
     def __init__(self, run: Run, batches: Batches, ranks: Ranks, path: Path, saved: Any) -> None:
         self.run, self.batches, self.ranks, self.path = run, batches, ranks, path
         self.source = user_networks.hash_source(run)  # the user may edit it while it trains
+        self.preparation = ""  # the SHA-256 of its file
         fresh: dict[str, Any] = {"epoch": 0, "schedule": {}}
         tensors, state = saved or ({}, fresh)
         if saved:
@@ -213,6 +214,7 @@ class Training:
             "schedule": self.schedule.state,
             "data": self.batches.digest,
             "source": self.source,
+            "preparation": self.preparation,
             "image": list(self.batches.image),
             "classes": list(self.batches.classes),
         }

@@ -85,5 +85,5 @@ def compare(
         if quiet:
             print(of_data + said[0])
             continue
-        Console().print(lab.build_table(one))
+        print(lab.format_comparison(one), end="\n\n")
         print(of_data + "\n".join(said), f"Written: {page}", sep="\n")

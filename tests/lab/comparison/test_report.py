@@ -10,7 +10,6 @@ import pytest
 from browser import render
 from learnpool.lab.comparison import charts, report
 from learnpool.lab.comparison.comparison import read_comparison
-from learnpool.lab.comparison.summary import compose_answer
 from learnpool.lab.runs.run import RunError
 
 SECTIONS = ("answer", "results", "curves", "learned", "cost", "reproduce", "environment")
@@ -34,7 +33,7 @@ def visible(text):
 def test_the_answer_comes_first_and_is_that_of_the_numbers(written):
     path, compared = written
     text = visible(path.read_text())
-    places = [text.index(said) for said in compose_answer(compared.pools)]
+    places = [text.index(said) for said in compared.answer]
     assert places == sorted(places)
     assert places[0] < text.index("Results") < text.index("Learning curves") < text.index("What the pools learned")
 
@@ -43,8 +42,8 @@ def test_every_number_of_the_table(written):
     path, compared = written
     text = visible(path.read_text())
     for line in compared.pools[1:]:
-        a = line.difference
-        row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {a.gain:.2f} {a.low:.2f} … {a.high:.2f}"
+        difference, test = line.difference, line.difference.test
+        row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {difference.mean:.2f} {test.low:.2f} … {test.high:.2f}"
         assert row.replace("-", "−") in text
         assert f"{line.pool} {line.pool_parameters:,} {line.extra_parameters:+,} {line.seconds:.2f}" in text
     assert "max 0 – " in text
@@ -105,6 +104,24 @@ def test_the_papers_value_stands_beside_ours(written, comparison, monkeypatch, t
     assert re.search(r"mixed \d+\.\d+ ± \d+\.\d+ 6\.62 ± 0\.21 ", text)
     assert re.search(r"tree2:channel\+max \d+\.\d+ ± \d+\.\d+ – ", text)
     assert "learnpool data get cifar10" in text
+
+
+def test_lines_of_chance_and_paper_where_they_fit(comparison):
+    out, runs = comparison
+    compared = read_comparison([out / run.id for run in runs])
+    assert ">chance<" in charts.draw_errors(compared, {})  # this network guesses
+    assert ">chance<" in charts.draw_curves(compared, "test_error", "test error, %", 0.1, compared.chance_error)
+    assert ">chance<" not in charts.draw_curves(compared, "train_loss", "training loss", 1e-6)
+    near, far = (charts.draw_errors(compared, {"gated": error}) for error in (compared.pools[0].mean, 7.9))
+    assert near != far == charts.draw_errors(compared, {})  # a diamond, or nothing
+    assert charts.fits(92, [8, 9]) is charts.fits(0.4, [8, 9]) is False
+    assert charts.fits(7.3, [8, 9]) is charts.fits(90, [60, 85]) is True
+
+
+def test_a_value_of_the_paper_with_and_without_its_spread():
+    assert report.format_paper_error((9.17, None)) == "9.17"
+    assert report.format_paper_error((6.62, 0.21)) == "6.62 ± 0.21"
+    assert report.format_paper_error(None) is None
 
 
 def pretend(out, runs, where, change, classes=None, cpu=None):
@@ -171,7 +188,6 @@ def test_runs_of_several_versions_are_told(comparison, tmp_path):
     out, runs = comparison
     paths = pretend(out, runs, tmp_path, lambda run: run)
     before = read_comparison(paths).answer
-    assert before == compose_answer(read_comparison(paths).pools)
 
     def older(record):
         record["starts"][0]["versions"]["learnpool"] = "0.0.9"

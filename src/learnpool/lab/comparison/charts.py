@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -42,8 +42,9 @@ PLAIN: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def draw_errors(c: Comparison) -> str:
-    """The test error of every run, and the mean of each pool."""
+def draw_errors(c: Comparison, paper: Mapping[str, float]) -> str:
+    """The test error of every run, the mean of each pool and, where they fit, the paper's errors and chance."""
+    every = [error for summary in c.pools for error in summary.errors]
     with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(c.pools[0].mean, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, summary in enumerate(c.pools):
@@ -51,6 +52,13 @@ def draw_errors(c: Comparison) -> str:
             axes.vlines(summary.mean, place - 0.28, place + 0.28, color=INK, linewidth=2)
             spots = [place + 0.12 * (k - (n - 1) / 2) if n < 6 else place for k in range(n)]
             axes.scatter(summary.errors, spots, s=34, color=colour, linewidth=0, zorder=3)
+            if summary.pool in paper and fits(paper[summary.pool], every):
+                axes.scatter(
+                    [paper[summary.pool]], [place], s=30, marker="D", facecolor="none", edgecolor=INK, zorder=4
+                )
+        if fits(c.chance_error, every):
+            axes.axvline(c.chance_error, color=GREY, linewidth=1, linestyle=":", zorder=1)
+            axes.text(c.chance_error, -0.5, "chance", color=GREY, fontsize=8, ha="center", va="bottom")
         label_pools(axes, c.pools)
         axes.set_xlabel("% of the test images")
         axes.margins(x=0.12)
@@ -58,23 +66,32 @@ def draw_errors(c: Comparison) -> str:
 
 
 def draw_differences(c: Comparison) -> str:
-    """How many points less error each pool has than the baseline, with its interval."""
+    """How each pool's error differs from the baseline's, with the interval of the verdict."""
+    baseline = c.pools[0].pool
     with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, summary in enumerate(c.pools):
-            if (a := summary.difference) is not None:
-                colour = SERIES[place % len(SERIES)]
-                axes.hlines(place, a.low, a.high, color=colour, linewidth=2.2, zorder=2)
-                face = colour if a.verdict != "not significant" else "none"
-                axes.scatter([a.gain], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
+            if (difference := summary.difference) is None:
+                continue
+            colour = SERIES[place % len(SERIES)]
+            if (test := difference.test) is not None:
+                axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
+            face = colour if difference.verdict in ("better", "worse") else "none"
+            axes.scatter([difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
         label_pools(axes, c.pools)
-        axes.set_xlabel(f"points less error than {c.pools[0].pool}  →  better")
+        axes.set_xlabel(f"better  ←  points of error more than {baseline}")
         axes.margins(x=0.08)
-        return render_svg(figure, f"Difference to {c.pools[0].pool} with 95 % paired intervals")
+        return render_svg(figure, f"Difference to {baseline} with intervals")
 
 
-def draw_curves(c: Comparison, field: str, label: str, least: float) -> str:
-    """A metric over the epochs: a thin line for each seed, a thick one for their mean."""
+def fits(value: float, errors: Sequence[float]) -> bool:
+    """Whether a value can be drawn beside these errors without squeezing them into less than half of the axis."""
+    reach = max(max(errors) - min(errors), 0.1 * max(errors))
+    return min(errors) - reach <= value <= max(errors) + reach
+
+
+def draw_curves(c: Comparison, field: str, label: str, least: float, chance: float | None = None) -> str:
+    """A metric over the epochs: a thin line for each seed, a thick one for their mean, a dotted one for chance."""
     with new_figure(3.3) as (figure, axes):
         for place, summary in enumerate(c.pools):
             style = {"color": SERIES[place % len(SERIES)], "linestyle": STYLES[place // len(SERIES) % len(STYLES)]}
@@ -86,6 +103,10 @@ def draw_curves(c: Comparison, field: str, label: str, least: float) -> str:
             marker = "o" if len(epochs) == 1 else None
             axes.plot(epochs, mean, linewidth=1.9, label=summary.pool, marker=marker, **style)
         low, high = axes.dataLim.intervaly
+        if chance is not None and fits(chance, (low, high)):
+            axes.axhline(chance, color=GREY, linewidth=1, linestyle=":", zorder=1)
+            where: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+            axes.annotate("chance", (0, chance), (2, 2), color=GREY, fontsize=8, **where)
         if high > DECADES * low:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from ...formatting import format_count, format_number, format_percent
+from ...formatting import format_number, format_percent, format_table
 from .. import files, hardware, progress
 from ..launch.cluster import RayTasks
 from ..launch.loop import train_all
@@ -20,16 +18,17 @@ from ..runs import directory
 from ..runs.presets import preset
 from ..runs.run import Run, RunError, make_file_name
 from . import report
+from .answer import format_error, format_interval_name
 from .comparison import Comparison
-from .summary import PoolSummary
+from .summary import PairedDifference, PoolSummary
 
 
 def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **changes: Any) -> list[Run]:
     """A run for every data set, pool and seed, the baseline first."""
     if odd := next((field for field in ("data", "pool", "seed") if field in changes), None):
         raise RunError(f"--set: {odd} is part of what is compared; see --data, --pools and --seeds")
-    if seeds < 2:
-        raise RunError(f"--seeds: no interval is possible from {format_count(seeds, 'seed')}; wanted at least 2")
+    if seeds < 1:
+        raise RunError(f"--seeds: wanted at least 1, got {seeds}")
     each = itertools.product(data, pools, range(seeds))
     runs = [preset(name, images, **changes | {"pool": pool, "seed": seed}) for images, pool, seed in each]
     kinds = list(dict.fromkeys(run.pool for run in runs))
@@ -100,13 +99,13 @@ def to_record(compared: Comparison) -> dict[str, Any]:
         "seeds": compared.seeds,
         "images": compared.first.result.images,
         "skipped": compared.skipped,
+        "chance": compared.chance_error,
         "pools": [_pool_record(summary) for summary in compared.pools],
         "runs": [finished.path.name for finished in compared.runs],
     }
 
 
 def _pool_record(summary: PoolSummary) -> dict[str, Any]:
-    difference = summary.difference
     return {
         "pool": summary.pool,
         "errors": summary.errors,
@@ -117,34 +116,49 @@ def _pool_record(summary: PoolSummary) -> dict[str, Any]:
         "seconds": summary.seconds,
         "slower": summary.extra_time,
         "memory": summary.memory,
-        "verdict": difference and difference.verdict,
-        "against": difference
-        and {
-            "gain": difference.gain,
-            "low": difference.low,
-            "high": difference.high,
-            "p": difference.p,
-            "corrected": difference.p_holm,
-            "more": difference.more_seeds,
-        },
+        "verdict": summary.difference and summary.difference.verdict,
+        "against": summary.difference and _difference_record(summary.difference),
     }
 
 
-def build_table(compared: Comparison) -> Table:
-    """The summary for a terminal of 80 columns."""
-    caption = f"± over {len(compared.seeds)} seeds; paired intervals; p corrected by Holm's method"
-    table = Table(caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("pool", overflow="fold")
-    heads = "error, %", f"points less\nthan {compared.pools[0].pool}", "95 % interval", "p", "", "more\npar.", "time"
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+def _difference_record(difference: PairedDifference) -> dict[str, Any]:
+    if (test := difference.test) is None:
+        return {"difference": difference.mean}
+    return {
+        "difference": difference.mean,
+        "low": test.low,
+        "high": test.high,
+        "confidence": 1 - test.level,
+        "p": test.p,
+        "corrected": test.p_holm,
+        "more": test.more_seeds,
+    }
+
+
+def format_comparison(compared: Comparison) -> str:
+    """The summary as a table for a terminal: no name is ever broken."""
+    baseline, pools = compared.pools[0].pool, len(compared.pools) - 1
+    head = ["pool", "error, %", f"difference to {baseline}", format_interval_name(pools), "p", "", "parameters", "time"]
+    rows = [head]
     for summary in compared.pools:
-        error = f"{format_number(summary.mean)} ± {format_number(summary.spread)}"
-        if (a := summary.difference) is None:
-            table.add_row(summary.pool, error)
+        error = format_error(summary)
+        if (difference := summary.difference) is None:
+            rows.append([summary.pool, error, "", "", "", "", "", ""])
             continue
-        verdict = "unclear" if a.verdict == "not significant" else a.verdict
-        interval = f"{format_number(a.low)} … {format_number(a.high)}"
-        cost = f"{summary.extra_parameters:,}", format_percent(summary.extra_time, sign=True)
-        table.add_row(summary.pool, error, format_number(a.gain), interval, f"{a.p_holm:.2g}", verdict, *cost)
-    return table
+        interval = p = "–"
+        if (test := difference.test) is not None:
+            interval, p = f"{format_number(test.low)} … {format_number(test.high)}", f"{test.p_holm:.2g}"
+        verdict = "unclear" if difference.verdict == "not significant" else difference.verdict
+        cost = [f"{summary.extra_parameters:+,}".replace("-", "−"), format_percent(summary.extra_time, sign=True)]
+        rows.append([summary.pool, error, format_number(difference.mean), interval, p, verdict, *cost])
+    return f"{format_table(rows, right=(1, 2, 3, 4, 6, 7))}\n{describe_table(compared)}"
+
+
+def describe_table(compared: Comparison) -> str:
+    """What the columns mean."""
+    if len(compared.seeds) == 1:
+        return "Difference in points, below zero is better; one seed has no interval."
+    text = f"± over {len(compared.seeds)} seeds; difference in points, below zero is better"
+    if (pools := len(compared.pools) - 1) == 1:
+        return f"{text}; paired t-test."
+    return f"{text}; paired t-tests, intervals and p corrected together\nby Holm's method for {pools} pools."

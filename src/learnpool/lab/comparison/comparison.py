@@ -13,7 +13,9 @@ from ..runs import checkpoint, directory
 from ..runs.directory import Result
 from ..runs.presets import PRESETS, preset
 from ..runs.run import Run, RunError, parse_run
-from .summary import PoolSummary, RunScore, compose_answer, summarize
+from .answer import compose_answer
+from .caveats import Caveats, PoolTraining, find_caveats
+from .summary import PoolSummary, RunScore, summarize
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,30 @@ class Comparison:
         """Images that were left out, as they do not decode."""
         return sorted({name for finished in self.runs for name in finished.result.skipped})
 
+    @property
+    def chance_error(self) -> float:
+        """The error of guessing, in %; as if all classes were equally frequent where an older result does not say."""
+        known = self.first.result.chance_error
+        return 100 * (1 - 1 / len(self.first.classes)) if known is None else known
+
     def runs_of(self, pool: str) -> list[FinishedRun]:
         return [finished for finished in self.runs if finished.run.pool == pool]
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """What the numbers say; and that runs of several versions were compared, if they were."""
+        """What to know before reading the numbers, what they say, and whether versions differ between runs."""
         starts = [start["versions"] for finished in self.runs for start in finished.starts]
         versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
         mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."
-        return *compose_answer(self.pools), *([mixed] if len(versions) > 1 else [])
+        caveats = self.caveats
+        sentences = compose_answer(self.pools, name_seeds=not caveats.unlearned)
+        return *caveats.sentences, *sentences, *([mixed] if len(versions) > 1 else [])
+
+    @property
+    def caveats(self) -> Caveats:
+        """Why the numbers may say nothing about pools."""
+        training = [_read_training(summary.pool, self.runs_of(summary.pool)) for summary in self.pools]
+        return find_caveats(training, self.chance_error, self.first.result.images["test"])
 
 
 def read_comparison(paths: Sequence[Path]) -> Comparison:
@@ -93,6 +109,15 @@ def read_run(path: Path) -> FinishedRun:
     if saved is None or not metrics:
         raise RunError(f"compare: {path} has lost its {'metrics' if saved else 'checkpoint'}; remove it to train again")
     return FinishedRun(path, run, result, metrics, directory.read_starts(path), tuple(saved["classes"]), saved["data"])
+
+
+def _read_training(pool: str, runs: Sequence[FinishedRun]) -> PoolTraining:
+    return PoolTraining(
+        pool,
+        [finished.result.test_error for finished in runs],
+        [[row["train_error"] for row in finished.metrics] for finished in runs],
+        [{k: v for k, v in finished.result.pools.items() if k.endswith(".entropy")} for finished in runs],
+    )
 
 
 def format_command(runs: Sequence[Run]) -> str:

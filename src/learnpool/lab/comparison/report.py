@@ -27,6 +27,7 @@ from ..paper import find_error
 from ..runs.run import Run
 from ..runs.trained import load
 from . import charts
+from .answer import format_error, format_interval_name
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
 from .summary import LEVEL, POWER
 
@@ -47,12 +48,12 @@ def render(c: Comparison) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
-    environment.filters["counted"] = format_count
-    step = 100 / c.first.result.images["test"]
+    environment.filters |= {"counted": format_count, "error": format_error}
+    paper, step = read_paper_errors(c), 100 / c.first.result.images["test"]
     pictures = {
-        "errors": charts.draw_errors(c),
+        "errors": charts.draw_errors(c, {pool: error[0] for pool, error in paper.items() if error is not None}),
         "gains": charts.draw_differences(c),
-        "curve": charts.draw_curves(c, "test_error", "test error, %", step / 2),
+        "curve": charts.draw_curves(c, "test_error", "test error, %", step / 2, c.chance_error),
         "loss": charts.draw_curves(c, "train_loss", "training loss", 1e-6),
     }
     return environment.get_template("report.html").render(
@@ -63,21 +64,29 @@ def render(c: Comparison) -> str:
         classes=format_classes(c.first),
         answer=c.answer,
         pictures={name: Markup(text) for name, text in pictures.items()},
-        paper={summary.pool: format_paper_error(c.first.run, summary.pool) for summary in c.pools},
+        paper={pool: format_paper_error(error) for pool, error in paper.items()},
         learned=list(describe_learned(c)),
         commands=format_commands(c),
         settings=[(name, getattr(c.first.run, name), f.description) for name, f in Run.model_fields.items()],
         machines=describe_machines(c),
         seconds=sum(finished.result.seconds for finished in c.runs),
         level=LEVEL,
+        interval_name=format_interval_name(len(c.pools) - 1),
+        caveats=len(c.caveats.sentences),
+        name_seeds=not c.caveats.unlearned,
         power=POWER,
     )
 
 
-def format_paper_error(run: Run, pool: str) -> str | None:
-    """The paper's error for this data and pool."""
-    augmented = bool(run.pad or run.mirror)
-    error = find_error(run.data, pool, augmented=augmented, net=run.net, extra_convs=run.extra_convs)
+def read_paper_errors(c: Comparison) -> dict[str, tuple[float, float | None] | None]:
+    """The paper's error for the data of a comparison and each of its pools."""
+    run = c.first.run
+    options: Any = {"augmented": bool(run.pad or run.mirror), "net": run.net, "extra_convs": run.extra_convs}
+    return {summary.pool: find_error(run.data, summary.pool, **options) for summary in c.pools}
+
+
+def format_paper_error(error: tuple[float, float | None] | None) -> str | None:
+    """``6.62 ± 0.21``."""
     if error is None:
         return None
     return format_number(error[0]) + ("" if error[1] is None else f" ± {error[1]:g}")

@@ -55,7 +55,7 @@ class ErrorTable:
             parts.append(self._table(scale, results, data, lines))
             answer.append(self._sentence(data, lines))
             if len(lines) > 1:
-                parts.append(figures.draw_gains([(row, lines.get(row.label)) for row in self.rows], data))
+                parts.append(figures.draw_differences([(row, lines.get(row.label)) for row in self.rows], data))
             record[data] = {label: list(line.errors) for label, line in lines.items()}
         unasked = [data for data in self.data if data not in scale.choose(self.data)]
         if unasked:
@@ -68,11 +68,11 @@ class ErrorTable:
         rows = [
             [Cell(row.label, row.pool_for(data)), *self._cells(scale, results, data, row, lines)] for row in self.rows
         ]
-        heads = [LABELS[data], "paper, %", "ours, %", f"less error than {base.label}", "parameters in pools", "seeds"]
+        heads = [LABELS[data], "paper, %", "ours, %", f"difference to {base.label}", "parameters in pools", "seeds"]
         caption = (
             "Test error of the last epoch, mean ± standard deviation over seeds. Differences are taken seed by seed; "
-            "the interval is the 95 % interval of the paired t-test; better or worse is said after Holm's correction "
-            "over the rows of a table."
+            "below zero is better. Intervals and verdicts are those of paired t-tests, corrected together by Holm's "
+            "method over the rows of a table."
         )
         return Table(heads, rows, caption)
 
@@ -87,12 +87,13 @@ class ErrorTable:
         errors = [entry.result.test_error for entry in entries]
         line = lines.get(row.label)
         mean = sum(errors) / len(errors)
-        spread = f" ± {format_number(line.spread)}" if line and len(line.errors) > 1 else ""
+        spread = f" ± {format_number(line.spread)}" if line and line.spread is not None else ""
         cells.append(Cell(f"{format_number(mean)}{spread}"))
-        if line and (a := line.difference):
-            note = f"{format_number(a.low)} … {format_number(a.high)}"
-            kind = a.verdict if a.verdict in ("better", "worse") else ""
-            cells.append(Cell(format_number(a.gain), note, kind))
+        if line and (difference := line.difference):
+            test = difference.test
+            note = "one seed" if test is None else f"{format_number(test.low)} … {format_number(test.high)}"
+            kind = difference.verdict if difference.verdict in ("better", "worse") else ""
+            cells.append(Cell(format_number(difference.mean), note, kind))
         else:
             cells.append(Cell("baseline" if row is self.rows[0] else "–"))
         return [*cells, Cell(f"{entries[0].result.pool_parameters:,}"), Cell(str(len(entries)))]

@@ -17,29 +17,32 @@ from .experiment import LABELS, Figure
 MARK = "#59636e"  # the paper's own values
 
 
-def draw_gains(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
-    """How much less error than the baseline each row has: ours with its interval, the paper's as a diamond."""
+def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
+    """How each row's error differs from the baseline's: ours with its interval, the paper's as a diamond."""
     base = rows[0][0].paper.get(data)
     with new_figure(0.42 * len(rows) + 1.0) as (drawn, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, (row, line) in enumerate(rows):
             colour = SERIES[place % len(SERIES)]
-            if line is not None and (a := line.difference) is not None:
-                axes.hlines(place, a.low, a.high, color=colour, linewidth=2.2, zorder=2)
-                face = colour if a.verdict != "not significant" else "none"
-                axes.scatter([a.gain], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
+            if line is not None and (difference := line.difference) is not None:
+                if (test := difference.test) is not None:
+                    axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
+                face = colour if difference.verdict in ("better", "worse") else "none"
+                axes.scatter(
+                    [difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3
+                )
             if place and base and (published := row.paper.get(data)):
-                axes.scatter([base[0] - published[0]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
+                axes.scatter([published[0] - base[0]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
         axes.set_yticks(range(len(rows)), [row.label for row, _ in rows], color=INK)
         axes.set_ylim(len(rows) - 0.4, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("points less error than the baseline  →  better")
+        axes.set_xlabel("better  ←  points of error more than the baseline")
         axes.margins(x=0.08)
-        drawn_svg = render_svg(drawn, f"Less error than the baseline on {LABELS[data]}, ours and the paper's")
+        drawn_svg = render_svg(drawn, f"Difference to the baseline on {LABELS[data]}, ours and the paper's")
     return Figure(
         drawn_svg,
-        f"{LABELS[data]}: ours (circle with its 95 % interval; filled: significant) and the paper's (grey diamond)",
+        f"{LABELS[data]}: ours (circle with its interval; filled: significant) and the paper's (grey diamond)",
     )
 
 

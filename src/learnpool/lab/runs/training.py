@@ -243,6 +243,7 @@ class Training:
             pools=last["pools"],
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             skipped=list(batches.skipped),
+            chance_error=100 * (1 - int(batches.test.labels.bincount().max()) / len(batches.test.labels)),
         )
         directory.write_result(self.path, result)
         return result

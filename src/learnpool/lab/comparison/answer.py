@@ -1,0 +1,95 @@
+"""A comparison in a few sentences that claim no more than the numbers do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...formatting import format_count, format_number, format_percent
+from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary
+
+VERDICTS = {
+    "better": "significantly better",
+    "worse": "significantly worse",
+    "not significant": "no clear difference",
+}
+
+
+def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True) -> tuple[str, ...]:
+    """The sentence of the pool with the lowest error, what it would take to know more, and a sentence on the others.
+
+    Without ``name_seeds`` no number of further seeds is named: where training told nothing, more of it tells nothing.
+    """
+    best = find_best(summaries)
+    sentences = [f"{describe_pool(best, summaries[0].pool, len(summaries) - 1)}."]
+    if best.difference is not None and best.difference.verdict == "not significant" and name_seeds:
+        sentences.append(describe_seeds_needed(best.difference))
+    return *sentences, describe_verdicts(summaries)
+
+
+def find_best(summaries: Sequence[PoolSummary]) -> PoolSummary:
+    """The pool with the lowest error but for the baseline."""
+    return min((summary for summary in summaries if summary.difference is not None), key=lambda summary: summary.mean)
+
+
+def describe_pool(summary: PoolSummary, baseline: str, pools: int) -> str:
+    """``gated: 0.42 points less test error than max (95 % interval −0.94 … 0.10 over 3 seeds): not significant``, and
+    what it costs. The interval is that of the table: below zero is less error.
+    """
+    difference = summary.difference
+    if difference is None:
+        return f"{summary.pool}: {format_number(summary.mean)} % test error"
+    amount = "no difference in test error from" if is_zero(difference) else format_amount(difference.mean)
+    extra = summary.extra_parameters
+    cost = f"{extra:+,} parameters".replace("-", "−") if extra < 0 else format_count(extra, "parameter")
+    cost += f", {format_percent(summary.extra_time, sign=True)} time"
+    seeds = format_count(len(summary.errors), "seed")
+    if (test := difference.test) is None:
+        return f"{summary.pool}: {amount} {baseline} in one seed, which may be chance; {cost}"
+    interval = f"{format_interval_name(pools)} {format_number(test.low)} … {format_number(test.high)} over {seeds}"
+    verdict = difference.verdict if difference.verdict == "not significant" else f"significantly {difference.verdict}"
+    p = f"p = {test.p_holm:.2g}" + (f", corrected for {pools} pools like the interval" if pools > 1 else "")
+    return f"{summary.pool}: {amount} {baseline} ({interval}): {verdict} ({p}); {cost}"
+
+
+def is_zero(difference: PairedDifference) -> bool:
+    """Whether a difference is none in the digits that are shown."""
+    return not round(difference.mean, 2)
+
+
+def format_amount(change: float) -> str:
+    """``-0.42`` as ``0.42 points less test error than``."""
+    return f"{format_number(abs(change))} points {'more' if change > 0 else 'less'} test error than"
+
+
+def format_interval_name(pools: int) -> str:
+    """What the interval is called: with several pools tested together each has a level of its own."""
+    return "95 % interval" if pools == 1 else "Holm's interval"
+
+
+def format_error(summary: PoolSummary) -> str:
+    """``8.13 ± 0.25``; without a spread where there is one seed."""
+    spread = "" if summary.spread is None else f" ± {format_number(summary.spread)}"
+    return format_number(summary.mean) + spread
+
+
+def describe_seeds_needed(difference: PairedDifference) -> str:
+    """How many seeds a difference that is not significant lacks."""
+    if is_zero(difference) or difference.test is None:
+        return "No difference was seen, so no number of seeds would show one."
+    if difference.test.more_seeds is None:
+        return f"To see a difference this small, even {MOST_SEEDS:,} seeds would not do."
+    seeds, chance = format_count(difference.test.more_seeds, "more seed"), format_percent(POWER)
+    return f"{seeds} would show it with {chance} chance, if the true difference and its spread are those seen."
+
+
+def describe_verdicts(summaries: Sequence[PoolSummary]) -> str:
+    """Which pools are significantly better or worse than the baseline, in one sentence."""
+    baseline = f"{summaries[0].pool} ({format_number(summaries[0].mean)} % test error)"
+    judged: dict[str, list[str]] = {}
+    for summary in summaries[1:]:
+        if summary.difference is not None:
+            judged.setdefault(summary.difference.verdict, []).append(summary.pool)
+    if "one seed" in judged:
+        return f"Against {baseline}: nothing is known about chance from one seed; --seeds 3 gives intervals."
+    parts = [f"{text}: {', '.join(judged[verdict])}" for verdict, text in VERDICTS.items() if verdict in judged]
+    return f"Against {baseline}: {'; '.join(parts)}."

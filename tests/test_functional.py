@@ -111,3 +111,18 @@ def test_every_window_argument_reaches_the_operator():
     assert_close(LF.gated_pool2d(x, weight[0], *window), call(x, rows[:1], none, GATED, shape))
     assert_close(LF.mixed_pool2d(x, mix[0], *window), call(x, rows[:0], mix.reshape(1, 1, 1, 1), MIXED, shape))
     assert_close(LF.tree_pool2d(x, weight[:1], weight[1:3], *window), call(x, rows[:3], none, complete(2), shape))
+
+
+def test_wrong_arguments_are_named_by_the_function():
+    x = torch.ones(1, 1, 4, 4)
+    with pytest.raises(TypeError, match="^gated_pool2d: got an unexpected keyword argument 'dilatoin'$"):
+        LF.gated_pool2d(x, torch.ones(3, 3), 3, dilatoin=2)
+    with pytest.raises(TypeError, match="^mixed_pool2d: missing a required argument: 'kernel_size'$"):
+        LF.mixed_pool2d(x, 0.5)
+    with pytest.raises(TypeError, match="^pool3d: too many positional arguments$"):
+        LF.pool3d(x, MIXED, None, torch.ones(1), 3, 1, 0, 1, False, False, True)
+
+
+def test_the_list_of_public_functions_is_complete():
+    made = {name for name in vars(LF) if name[-2:] in ("1d", "2d", "3d")}
+    assert made == set(LF.__all__)

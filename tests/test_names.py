@@ -59,6 +59,10 @@ def test_share_is_for_parts_without_a_suffix():
         parse("tree2+gated:region", "channel")
     with pytest.raises(ValueError, match="^pool 'gated': unknown share 'row'; known: layer, region, channel"):
         parse("gated", "row")
+    with pytest.raises(
+        ValueError, match=r"^pool 'gated': unknown share 'chanel' \(did you mean 'channel'\?\); known: "
+    ):
+        parse("gated", "chanel")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,15 @@ def test_share_is_for_parts_without_a_suffix():
         ("Gate(Max", "unfinished at column 9; wanted ','"),
         ("Gate(Max)", r"unexpected '\)' at column 9; wanted ','"),
         ("Gate(Max, Avg, Avg)", r"unexpected ',' at column 14; wanted '\)'"),
-        ("Gate(Max, gated)", "unexpected 'gated' at column 11; wanted Max, Avg, Filter"),
+        ("Gate(Max, gated)", r"unexpected 'gated' \(did you mean 'Gate'\?\) at column 11; wanted Max, Avg, Filter"),
+        ("Gated", r"unknown pool 'Gated' \(did you mean 'gated'\?\) at column 1"),
+        ("MAX", r"unknown pool 'MAX' \(did you mean 'max'\?\)"),
+        ("Tree3", r"unknown pool 'Tree3' \(did you mean 'tree3'\?\)"),
+        ("STOCASTIC", r"unknown pool 'STOCASTIC' \(did you mean 'stochastic'\?\)"),
+        ("Gate(max, Avg)", r"unexpected 'max' \(did you mean 'Max'\?\) at column 6"),
+        ("gate(Max, Avg)", r"unknown pool 'gate' \(did you mean 'Gate'\?\)"),
+        ("mixed:Channel", r"unknown share 'Channel' \(did you mean 'channel'\?\) at column 7"),
+        ("mixed:regoin", r"unknown share 'regoin' \(did you mean 'region'\?\)"),
         ("Mix(Max, Avg, a=2)", r"a=2 at column 17; a lies in \[0, 1\]"),
         ("Mix(Max, Avg, b=2)", "unexpected 'b' at column 15; Mix has the options a and learn"),
         ("Mix(Max, Avg, a=0.5, a=0.5)", "unexpected 'a' at column 22"),

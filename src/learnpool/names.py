@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -36,6 +36,7 @@ KNOWN = (
     "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, … or a tree such as Gate(Filter, Mix(Max, Avg))"
 )
 _LEAVES = {"Max": Max, "Avg": Avg, "Filter": Filter}
+_GRAMMAR = (*_LEAVES, "Mix", "Gate")
 _TOKEN = re.compile(r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<mark>\S))")
 
 
@@ -109,10 +110,11 @@ def parse(text: str, share: str | None = None) -> PoolName:
         raise TypeError(f"parse: a pool's name must be a string, got {text!r}")
     reader = _Reader(text)
     if share is not None and share not in SHARES:
-        raise ValueError(f"pool {text!r}: unknown share {share!r}; known: {', '.join(SHARES)}")
-    parts = [_part(reader, share)]
+        guess = _suggest(share, SHARES) if isinstance(share, str) else ""
+        raise ValueError(f"pool {text!r}: unknown share {share!r}{guess}; known: {', '.join(SHARES)}")
+    parts = [_read_part(reader, share)]
     if reader.take("+"):
-        parts.append(_part(reader, share))
+        parts.append(_read_part(reader, share))
     if reader.kind != "end":
         reader.fail(
             f"unexpected {reader.token!r}", "wanted ':', '+' or the end" if len(parts) == 1 else "wanted the end"
@@ -172,14 +174,14 @@ class _Reader:
         raise ValueError(f"pool {self.text!r}: {problem} at column {column}; {hint}")
 
 
-def _part(reader: _Reader, share: str | None) -> Part:
+def _read_part(reader: _Reader, share: str | None) -> Part:
     if reader.kind != "word":
         reader.fail("no pool" if reader.kind == "end" else f"unexpected {reader.token!r}", f"known: {KNOWN}")
     word, at = reader.token, reader.at
     pool: str | Tree
     levels = re.fullmatch(r"tree([1-9]\d{0,3})", word)
-    if word in (*_LEAVES, "Mix", "Gate"):
-        pool = _tree(reader)
+    if word in _GRAMMAR:
+        pool = _read_tree(reader)
     else:
         reader.next()
         if word in FIXED_NAMES:
@@ -191,13 +193,12 @@ def _part(reader: _Reader, share: str | None) -> Part:
                 reader.fail(f"{word!r} is too deep", f"a tree has at most {MAX_NODES.bit_length() - 1} levels", at)
             pool = complete(int(levels[1]))
         else:
-            near = difflib.get_close_matches(word, [*FIXED_NAMES, *TREES, "tree2", "tree3", *_LEAVES, "Mix", "Gate"], 1)
-            guess = f" (did you mean {near[0]!r}?)" if near else ""
-            reader.fail(f"unknown pool {word!r}{guess}", f"known: {KNOWN}", at)
+            known = (*FIXED_NAMES, *TREES, "tree2", "tree3", *_GRAMMAR)
+            reader.fail(f"unknown pool {word!r}{_suggest(word, known)}", f"known: {KNOWN}", at)
     if reader.take(":"):
         suffix, at = reader.token, reader.at
         if suffix not in SHARES:
-            reader.fail(f"unknown share {suffix!r}", f"known: {', '.join(SHARES)}")
+            reader.fail(f"unknown share {suffix!r}{_suggest(suffix, SHARES)}", f"known: {', '.join(SHARES)}")
         if isinstance(pool, str) or not any(decode(pool.program)[1:3]):
             reader.fail(f"{word!r} has no parameters to share", "remove the suffix")
         if share is not None and share != suffix:
@@ -207,13 +208,13 @@ def _part(reader: _Reader, share: str | None) -> Part:
     return Part(pool, "layer" if share is None or isinstance(pool, str) else share)
 
 
-def _tree(reader: _Reader) -> Tree:
+def _read_tree(reader: _Reader) -> Tree:
     """A grammar expression, without recursion: it may be thousands deep."""
     open_nodes: list[tuple[str, int, list[Tree]]] = []  # name, place and the children read so far
     while True:
         word, at = reader.token, reader.at
-        if reader.kind != "word" or word not in (*_LEAVES, "Mix", "Gate"):
-            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}"
+        if reader.kind != "word" or word not in _GRAMMAR:
+            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{_suggest(word, _GRAMMAR)}"
             reader.fail(came, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
         reader.next()
         if word in ("Mix", "Gate"):
@@ -229,7 +230,7 @@ def _tree(reader: _Reader) -> Tree:
             if len(children) == 1:
                 reader.want(",")
                 break
-            options = _options(reader) if name == "Mix" else {}
+            options = _read_options(reader) if name == "Mix" else {}
             reader.want(")")
             open_nodes.pop()
             if sum(child.size for child in children) >= MAX_NODES:
@@ -239,7 +240,7 @@ def _tree(reader: _Reader) -> Tree:
             return done
 
 
-def _options(reader: _Reader) -> dict[str, Any]:
+def _read_options(reader: _Reader) -> dict[str, Any]:
     """``, a=0.3, learn=False`` in any order, or by position."""
     options: dict[str, Any] = {}
     names = ["a", "learn"]
@@ -263,8 +264,16 @@ def _options(reader: _Reader) -> dict[str, Any]:
     return options
 
 
+def _suggest(word: str, known: Sequence[str]) -> str:
+    """`` (did you mean 'gated'?)`` for 'Gated': the same word in other letters, else the nearest; else nothing."""
+    same = [name for name in known if name.lower() == word.lower()]
+    near = same or difflib.get_close_matches(word, known, 1)
+    near = near or [name for name in known if difflib.get_close_matches(word.lower(), [name.lower()], 1)][:1]
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def split_names(text: str) -> list[str]:
-    """The words between commas; those within a tree's brackets do not count."""
+    """The names in ``text``, between commas; a comma inside a tree's brackets separates no names."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"(": 1, ")": -1}.get(letter, 0)

@@ -34,22 +34,18 @@ def _paper(weight: Tensor, program: Program, kernel: Sequence[int], std: float) 
 
 def _neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
+    filters, gates = program.split_weight_rows()
     weight.normal_(0, NOISE / n)
-    for node in program.nodes:
-        if node.code == Code.FILTER:
-            weight[node.parameter] += 1 / n
-        elif node.code == Code.GATE:
-            weight[node.parameter] = 0
+    weight[filters] += 1 / n
+    weight[gates] = 0
 
 
 def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
+    filters, gates = program.split_weight_rows()
     weight.normal_(0, 1)
-    for node in program.nodes:
-        if node.code == Code.FILTER:
-            weight[node.parameter].mul_(1 / n).add_(1 / n)
-        elif node.code == Code.GATE:
-            weight[node.parameter] *= 0.1
+    weight[filters] = weight[filters] * (1 / n) + 1 / n
+    weight[gates] *= 0.1
 
 
 def _tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:

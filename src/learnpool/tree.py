@@ -223,6 +223,21 @@ class Program(NamedTuple):
     has_max: bool
     has_avg: bool
 
+    def split_weight_rows(self) -> tuple[list[int], list[int]]:
+        """The rows of weight that are filters, and those that are masks of gates."""
+        filters, gates = [], []
+        for node in self.nodes:
+            match node.code:
+                case Code.FILTER:
+                    filters.append(node.parameter)
+                case Code.GATE:
+                    gates.append(node.parameter)
+                case Code.MAX | Code.AVG | Code.MIX | Code.FIXED:
+                    pass
+                case _:
+                    reject_code(node.code)
+        return filters, gates
+
 
 @lru_cache(maxsize=256)
 def decode(program: tuple[int, ...]) -> Program:

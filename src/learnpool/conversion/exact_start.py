@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..parameters import TreeParameters
-from ..tree import Code, Program, decode
+from ..tree import Code, Program, decode, reject_code
 from .torch_pools import TorchPool, read_module
 
 
@@ -50,22 +50,23 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
         return Exactness.NO
     assert new.weight is not None
     taps = math.prod(new.weight.shape[2 + new.dims :])
-    for node in program.nodes:
-        if node.code == Code.FILTER:
-            new.weight[node.parameter] = 1 / taps
-        elif node.code == Code.GATE:
-            # Equal filters hide the gate's value; unlike 0 it lets their gradients differ.
-            new.weight[node.parameter].normal_(0, new.std)
+    filters, gates = program.split_weight_rows()
+    new.weight[filters] = 1 / taps
+    for row in gates:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
+        new.weight[row].normal_(0, new.std)
     return Exactness.ROUNDING if _has_whole_windows(old, inputs) else Exactness.NO
 
 
 def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
     """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
     node = program.nodes[place]
-    if node.code == leaf:
-        return []
-    if node.code not in (Code.MIX, Code.FIXED):
-        return None
+    match node.code:
+        case Code.MAX | Code.AVG | Code.FILTER | Code.GATE:
+            return [] if node.code == leaf else None
+        case Code.MIX | Code.FIXED:
+            pass
+        case _:
+            reject_code(node.code)
     for child, a in ((node.left, 1.0), (node.right, 0.0)):
         if node.code == Code.FIXED and node.a != a:
             continue

@@ -78,11 +78,11 @@ def test_no_change_of_the_images_is_the_plain_error_exactly(site):
 
 def test_figures_have_their_curves_and_axes(site):
     page = (site[0] / "invariance.html").read_text()
-    assert page.count("<figure>") == len(invariance.CHANGES)
+    assert page.count("<figure") == len(invariance.CHANGES)
     for kind, (unit, *_rest) in invariance.CHANGES.items():
         assert f"{kind}, {unit}" in page
     scatter = (site[0] / "tsne.html").read_text()
-    for pool in ("average", "max", "gated", "tree, 2 level"):
+    for pool in ("average", "max", "gated", "tree"):
         assert f"{pool}, first pool" in scatter
         assert f"{pool}, second pool" in scatter
 

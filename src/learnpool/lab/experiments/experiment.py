@@ -26,7 +26,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 LABELS = {
     "mnist": "MNIST", "cifar10": "CIFAR10", "cifar10+": "CIFAR10+", "cifar100": "CIFAR100", "svhn": "SVHN",
-    "digits": "digits (8×8)",
+    "digits": "digits",
 }  # fmt: skip
 
 
@@ -82,6 +82,7 @@ class Figure:
 
     svg: str
     caption: str
+    wide: bool = False  # across the page, not beside the next
 
 
 @dataclass(frozen=True)

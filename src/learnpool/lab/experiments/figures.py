@@ -37,7 +37,7 @@ def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) 
         axes.set_ylim(len(rows) - 0.4, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("better  ←  points of error more than the baseline")
+        axes.set_xlabel("better  ←  points more error")
         axes.margins(x=0.08)
         drawn_svg = render_svg(drawn, f"Difference to the baseline on {LABELS[data]}, ours and the paper's")
     return Figure(
@@ -88,5 +88,5 @@ def draw_scatter(panels: Mapping[str, tuple[Any, Sequence[int]]], classes: Seque
             mpl.lines.Line2D([], [], marker="o", linestyle="", markersize=5, color=colours(k % 10), label=name)
             for k, name in enumerate(classes)
         ]
-        drawn.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8.5, labelcolor=INK)
+        drawn.legend(handles=handles, loc="outside lower center", ncols=10, frameon=False, fontsize=8.5, labelcolor=INK)
         return render_svg(drawn, "t-SNE of what comes out of the pools")

@@ -26,7 +26,7 @@ CLAIM = (
     "Gated pooling and a 2-level tree have less error than max and average pooling at every amount of rotation, "
     "translation and scaling, except extreme down-scaling."
 )
-POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree, 2 level"}
+POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree"}
 DATA = ("cifar10", "cifar10+")
 
 
@@ -135,7 +135,7 @@ def _wins(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
 def _sentence(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
     """At how many of all amounts the learned pools have less mean error than both fixed ones."""
     said = []
-    for learned in ("gated", "tree, 2 level"):
+    for learned in ("gated", "tree"):
         if learned not in found or not {"max", "average"} <= found.keys():
             continue
         amounts = [(kind, amount) for kind, (_, _c, values, _n) in CHANGES.items() for amount in values]

@@ -26,7 +26,7 @@ CLAIM = (
     "With learned pools classes are more separated, above all airplane, bird and truck, and the second pool separates "
     "more than the first."
 )
-POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree, 2 level"}
+POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree"}
 LAYERS = {"pool1": "first pool", "pool2": "second pool"}
 DATA = ("cifar10", "cifar10+")
 IMAGES, SEED, COMPONENTS, PERPLEXITY, NEIGHBOURS = 800, 0, 50, 30, 10
@@ -107,12 +107,14 @@ def build_page(scale: Scale, results: Results) -> Page:
         first = first or scale.runs(data, "max")[0]
         panels = {
             f"{label}, {LAYERS[layer]}": (seeds[0][layer]["points"], seeds[0]["labels"])
-            for label, seeds in found.items()
             for layer in LAYERS
+            for label, seeds in found.items()
         }
         classes = next(iter(found.values()))[0]["classes"]
-        shown = figures.draw_scatter(panels, classes, columns=len(LAYERS))
-        parts.append(Figure(shown, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0"))
+        shown = figures.draw_scatter(panels, classes, columns=len(found))
+        parts.append(
+            Figure(shown, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0", wide=True)
+        )
         parts += [_overall(found, data), _by_class(found, classes)]
         answer.append(_sentence(found, data))
         record[data] = {
@@ -129,8 +131,8 @@ def _mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> 
 def _overall(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     spaces, measures = ("features", "plane"), ("purity", "silhouette")
     columns = [(layer, space, what) for layer in LAYERS for space in spaces for what in measures]
-    named = {"features": "50 components", "plane": "2-D"}
-    heads = [LABELS[data], *(f"{LAYERS[layer]}, {what}, {named[space]}" for layer, space, what in columns), "seeds"]
+    named = {"features": "50-D", "plane": "2-D"}
+    heads = [LABELS[data], *(f"{LAYERS[layer]}: {what}, {named[space]}" for layer, space, what in columns), "seeds"]
     rows = [
         [Cell(label), *(Cell(format_number(_mean(seeds, *column))) for column in columns), Cell(str(len(seeds)))]
         for label, seeds in found.items()

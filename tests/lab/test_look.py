@@ -1,5 +1,6 @@
 """``learnpool look``: the picture, and that every mistake is one line and status 2."""
 
+import importlib
 import shutil
 import sys
 from pathlib import Path
@@ -46,6 +47,12 @@ def number():
 
 def needs(argument):
     return colour()
+"""
+NET = """
+from torch import nn
+
+def make(classes, channels):
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, classes))
 """
 COUNT = iter(range(1000))
 
@@ -108,22 +115,22 @@ def test_the_checkpoints_parameters_are_those_explained(here, tmp_path):
     ],
 )
 def test_images_become_what_the_network_wants(words, shape, here, command, monkeypatch):
-    seen, real = [], learnpool.explain
-    monkeypatch.setattr(learnpool, "explain", lambda net, x: (seen.append(x.shape[1:]), real(net, x))[1])
+    seen, real = [], look.explain
+    monkeypatch.setattr(look, "explain", lambda net, x: (seen.append(x.shape[1:]), real(net, x))[1])
     status, _, error = command(*words.format(here).split(), "--out", "other.png")
     assert (status, error) == (0, "")
     assert seen == [shape]
 
 
 def test_mean_and_deviation():
-    x = look.prepared(Image.new("RGB", (2, 1), (255, 0, 51)), 3, None, [0.5, 0.5, 0.1], [0.5])
+    x = look.prepare_image(Image.new("RGB", (2, 1), (255, 0, 51)), 3, None, [0.5, 0.5, 0.1], [0.5])
     assert torch.allclose(x, torch.tensor([1.0, -1.0, 0.2])[:, None, None].expand(3, 1, 2))
 
 
 def test_rows_and_columns_are_not_exchanged():
     image = Image.new("L", (3, 2))
     image.putpixel((2, 0), 255)
-    assert look.prepared(image, 1, None, (), ()).tolist() == [[[0, 0, 1], [0, 0, 0]]]
+    assert look.prepare_image(image, 1, None, (), ()).tolist() == [[[0, 0, 1], [0, 0, 0]]]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +145,11 @@ def test_rows_and_columns_are_not_exchanged():
         ("list.pt image.png --model {}:colour", "look: list.pt holds no state_dict but a list"),
         ("net.pt image.png", "look: --model package.module:function must say which network the checkpoint is of"),
         ("net.pt image.png --model {}", "look: --model must be package.module:function, got '{}'"),
-        ("net.pt image.png --model nowhere:net", "look: --model nowhere:net: ModuleNotFoundError: No module named"),
-        ("net.pt image.png --model {}:nothing", "look: --model {}:nothing: AttributeError: "),
+        (
+            "net.pt image.png --model nowhere:net",
+            "look: --model nowhere:net: cannot import nowhere: ModuleNotFoundError",
+        ),
+        ("net.pt image.png --model {}:nothing", "has no function nothing"),
         ("net.pt image.png --model {}:broken", "look: --model {}:broken: RuntimeError: no such thing"),
         ("net.pt image.png --model {}:needs", "look: --model {}:needs: TypeError: needs() missing 1 required"),
         ("net.pt image.png --model {}:number", "look: --model {}:number must return a module, got int"),
@@ -169,18 +179,11 @@ def test_a_network_that_wants_no_image(here, command):
     assert "look: the network wants 5 channels; an image has 1 or 3" in error
 
 
-def test_a_directory_that_is_no_run(here, command, monkeypatch, tmp_path):
+def test_a_directory_that_is_no_run(here, command, tmp_path):
     (tmp_path / "run").mkdir()
-
-    def refuse(path, model):
-        raise FileNotFoundError(f"load: {path} is no run directory")
-
-    monkeypatch.setattr(learnpool, "load", refuse)
-    assert command("run", "image.png")[::2] == (2, "learnpool: Invalid value: look: load: run is no run directory\n")
-    monkeypatch.delattr(learnpool, "load")
-    status, _, error = command("run", "image.png")
-    assert (status, error.count("\n")) == (2, 1)
-    assert "look: run is a directory; wanted a .safetensors or .pt file and --model" in error
+    status, out, error = command("run", "image.png")
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert "look: load: run is no run directory: it has no run.json" in error
 
 
 def test_where_it_cannot_write(here, command):
@@ -196,12 +199,10 @@ def test_a_runs_image_is_prepared_as_in_the_run(prepare, tmp_path, monkeypatch):
     cells = data.load("digits").test.images[7, 0]
     Image.fromarray(cells.numpy()).convert("RGB").save(tmp_path / "seven.png")
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    ours = look.as_trained(tmp_path / run.id, tmp_path / "seven.png")
+    ours = look.look(tmp_path / run.id, tmp_path / "seven.png", tmp_path / "look.png").image
     assert_close(ours, load_batches(run, None, ALONE).test.images[7])
-    said = look.look(tmp_path / run.id, tmp_path / "seven.png", tmp_path / "look.png")
-    assert torch.equal(said.image, ours)
     Image.new("RGBA", (30, 20)).save(tmp_path / "large.png")
-    assert look.as_trained(tmp_path / run.id, tmp_path / "large.png").shape == (1, 8, 8)
+    assert look.load_from_run(tmp_path / run.id, tmp_path / "large.png", None)[1].shape == (1, 8, 8)
 
 
 @pytest.fixture
@@ -223,7 +224,7 @@ def test_a_folders_image_is_cropped_as_in_the_run(photos, tmp_path):
     test = load_batches(photos, None, ALONE).test
     (images, _), *_ = test.iter_batches([torch.arange(len(test.labels))], slice(None), None)
     for path, pixels in zip(test.files.paths, images, strict=True):
-        assert torch.equal(look.as_trained(tmp_path / photos.id, path), pixels)
+        assert torch.equal(look.load_from_run(tmp_path / photos.id, path, None)[1], pixels)
 
 
 def test_a_run_has_its_own_way(photos, tmp_path, command):
@@ -233,14 +234,71 @@ def test_a_run_has_its_own_way(photos, tmp_path, command):
     for words in (("--mean", "0.5"), ("--std", "0.5"), ("--size", "8")):
         status, text, error = command(run, image, *words, *out)
         assert (status, text) == (2, "")
-        assert "--size, --mean and --std are for a state_dict; a run prepares images in its own way" in error
+        assert "--size, --mean and --std are for a state_dict; a run has its own preparation" in error
     (tmp_path / "text.png").write_text("no image")
     assert "text.png is not an image" in command(run, str(tmp_path / "text.png"), *out)[2]
     fitted = tmp_path / photos.id / "preparation.safetensors"
     fitted.write_bytes(fitted.read_bytes()[:50])
-    assert "preparation.safetensors cannot be read" in command(run, image, *out)[2]
+    assert "preparation.safetensors is damaged" in command(run, image, *out)[2]
     fitted.unlink()
     assert "does not have what its preparation mean was fitted to" in command(run, image, *out)[2]
+
+
+def test_a_checkpoint_is_read_once(photos, tmp_path, monkeypatch):
+    reads, real = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (reads.append(path.name), real(path))[1])
+    image = next((tmp_path / "photos" / "cats").iterdir())
+    look.look(tmp_path / photos.id, image, tmp_path / "look.png")
+    assert sorted(name.split("-")[0] for name in reads if name.endswith("safetensors")) == [
+        "last",
+        "preparation.safetensors",
+    ]
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A run of somebody's network, in a directory with a module of that network's name that leaves a file behind."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = f"foreign_net_{next(COUNT)}"
+    theirs, here = tmp_path / "theirs", tmp_path / "here"
+    for folder in (theirs, here):
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(NET)
+    monkeypatch.chdir(theirs)
+    run = Run(**SMALL | {"net": f"{name}:make", "epochs": 1, "pad": 0})
+    train(run, theirs)
+    sys.modules.pop(name)
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != theirs]
+    importlib.invalidate_caches()
+    monkeypatch.chdir(here)
+    (here / f"{name}.py").write_text(NET + "\nopen('ran', 'w').close()\n")
+    Image.new("L", (8, 8)).save("image.png")
+    return theirs / run.id, f"{name}:make"
+
+
+def test_a_run_is_data_and_runs_no_code_of_the_working_directory(foreign, command):
+    path, net = foreign
+    status, out, error = command(str(path), "image.png")
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert f"the network {net} is not in an installed package" in error
+    assert f"--model {net}" in error
+    assert not Path("ran").exists()
+
+
+def test_the_users_own_word_runs_it(foreign, command):
+    path, net = foreign
+    status, out, error = command(str(path), "image.png", "--model", net)
+    assert (status, error) == (0, "")
+    assert Path("ran").exists()
+    assert out.startswith("1 learned pool, ")
+
+
+def test_escape_sequences_of_names_do_not_reach_the_terminal(here, command):
+    odd = "\x1b[2J\x9b2J\u202e.pt"
+    status, _, error = command(odd, "image.png", "--model", f"{here}:colour")
+    assert (status, error) == (2, "learnpool: Invalid value: look: no such file: \\x1b[2J\\x9b2J\\u202e.pt\n")
+    status, out, _ = command("net.pt", "image.png", "--model", f"{here}:colour", "--out", "\x1b[2J.png")
+    assert (status, out.splitlines()[-1]) == (0, r"Written: \x1b[2J.png")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..formatting import escape_control_characters
 from . import usage_errors
 
 
@@ -14,7 +15,7 @@ def look(
     ],
     image: Annotated[Path, typer.Argument(help="An image file.")],
     model: Annotated[
-        str | None, typer.Option(help="package.module:function that makes the network a state_dict is of.")
+        str | None, typer.Option(help="package.module:function that makes the network, if it is your own.")
     ] = None,
     out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")] = Path("look.png"),
     size: Annotated[
@@ -32,16 +33,18 @@ def look(
     from ..lab import look as lab
 
     with usage_errors():
-        edges = numbers("size", size or "")
+        edges = parse_numbers("size", size or "")
         if any(n < 1 or n != int(n) for n in edges) or len(edges) > 2:
             raise ValueError(f"--size must be one or two whole numbers, got {size!r}")
-        asked = (int(edges[0]), int(edges[-1])) if edges else None
-        said = lab.look(checkpoint, image, out, model, asked, numbers("mean", mean), numbers("std", std))
-    print(said)
-    print(f"Written: {out}")
+        shape = (int(edges[0]), int(edges[-1])) if edges else None
+        explanation = lab.look(
+            checkpoint, image, out, model, shape, parse_numbers("mean", mean), parse_numbers("std", std)
+        )
+    print(explanation)
+    print(f"Written: {escape_control_characters(str(out))}")
 
 
-def numbers(name: str, text: str) -> list[float]:
+def parse_numbers(name: str, text: str) -> list[float]:
     """``0.5,0.5,0.5`` as numbers."""
     try:
         return [float(part) for part in text.split(",")] if text else []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,15 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
-import learnpool
-
+from ..explanation import Explanation, explain
 from ..explanation.measurement import find_learned_pools
-from ..explanation.result import Explanation
-from . import data, files
+from . import files
+from .data import read_image
 from .figure import STYLE
-from .runs.checkpoint import load_preparation
-from .runs.trained import read_run
+from .runs.pixels import fit
+from .runs.run import RunError
+from .runs.trained import restore_run
+from .runs.user_networks import import_function
 
 NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 
@@ -36,64 +36,64 @@ def look(
 ) -> Explanation:
     """Explain the network in ``checkpoint`` on ``image`` and write the picture; ValueError says what does not fit.
 
-    A run's image is prepared as the run prepared its own.
+    A checkpoint is a file with a state_dict, of the network ``model`` makes, or the directory of a run. A run's image
+    is prepared as the run prepared its own; ``model`` is then for a network of your own that is not installed.
     """
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"look: wanted a .png, .svg or .pdf file to write, got {str(out)!r}")
-    net = restored(checkpoint, model)
-    find_learned_pools(net)  # refuses a network without them
-    if not checkpoint.is_dir():
-        pixels = prepared(picture(image), channels(net), size, mean, std)
-    elif size or mean or std:
-        raise ValueError("look: --size, --mean and --std are for a state_dict; a run prepares images in its own way")
-    else:
-        pixels = as_trained(checkpoint, image)
-    try:
-        said = learnpool.explain(net, pixels[None])
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        came = "×".join(map(str, pixels.shape))
-        why = str(error).splitlines()[0]
-        raise ValueError(f"look: the network does not take an image of {came} ({why}); --size gives another") from None
-    with mpl.rc_context(STYLE):
-        files.save_figure(out, said.draw(), dpi=150)
-    return said
-
-
-def restored(checkpoint: Path, model: str | None) -> nn.Module:
-    """The network of a run's directory, or the one ``model`` makes with the parameters of a file."""
     if checkpoint.is_dir():
-        load = getattr(learnpool, "load", None)
-        if load is None:
-            raise ValueError(f"look: {checkpoint} is a directory; wanted a .safetensors or .pt file and --model")
-        try:
-            run: nn.Module = load(checkpoint, model)
-        except OSError as error:  # no run, or nothing in it yet
-            raise ValueError(f"look: {error}") from None
-        return run
-    if not checkpoint.exists():
-        raise ValueError(f"look: no such file: {checkpoint}")
+        if size or mean or std:
+            raise ValueError("look: --size, --mean and --std are for a state_dict; a run has its own preparation")
+        net, pixels = load_from_run(checkpoint, image, model)
+    else:
+        net = load_from_state_dict(checkpoint, model)
+        pixels = prepare_image(open_image(image), count_input_channels(net), size, mean, std)
+    find_learned_pools(net)  # refuses a network without them
+    try:
+        explanation = explain(net, pixels[None])
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shape, reason = "×".join(map(str, pixels.shape)), str(error).splitlines()[0]
+        hint = "; --size gives another" if not checkpoint.is_dir() else ""
+        raise ValueError(f"look: the network does not take an image of {shape} ({reason}){hint}") from None
+    with mpl.rc_context(STYLE):
+        files.save_figure(out, explanation.draw(), dpi=150)
+    return explanation
+
+
+def load_from_run(directory: Path, image: Path, model: str | None) -> tuple[nn.Module, Tensor]:
+    """The network of a run, and the image as it was prepared there, ``[channels, height, width]``."""
+    try:
+        net, predictor = restore_run(directory, model)
+        return net, predictor.prepare(image)[0]
+    except FileNotFoundError as error:  # no run, or nothing in it yet
+        raise ValueError(f"look: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"look: {re.sub('^(load|predict): ', '', str(error))}") from None
+
+
+def load_from_state_dict(path: Path, model: str | None) -> nn.Module:
+    """The network that ``model`` makes, with the parameters of a file."""
+    if not path.exists():
+        raise ValueError(f"look: no such file: {path}")
     if model is None:
         raise ValueError("look: --model package.module:function must say which network the checkpoint is of")
-    net, state = made(model), weights(checkpoint)
+    net, state = make_network(model), read_state_dict(path)
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
-        why = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ValueError(f"look: {checkpoint} does not fit the network of {model}: {why}") from None
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+        raise ValueError(f"look: {path} does not fit the network of {model}: {reason}") from None
     return net
 
 
-def made(name: str) -> nn.Module:
-    """The network ``package.module:function`` returns, looked for in the working directory too."""
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
+def make_network(name: str) -> nn.Module:
+    """What the user's ``package.module:function`` returns."""
+    if not re.fullmatch(r"[\w.]+:\w+", name):
         raise ValueError(f"look: --model must be package.module:function, got {name!r}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        make = getattr(importlib.import_module(module), function)
-        net = make()
+        net = import_function(name)()
+    except RunError as error:
+        raise ValueError(f"look: --model {name}: {str(error).removeprefix('net: ')}") from None
     except (Exception, SystemExit) as error:  # whatever the user's own code raises is theirs to read
         raise ValueError(f"look: --model {name}: {type(error).__name__}: {error}") from None
     if not isinstance(net, nn.Module):
@@ -101,7 +101,7 @@ def made(name: str) -> nn.Module:
     return net
 
 
-def weights(path: Path) -> Mapping[str, Tensor]:
+def read_state_dict(path: Path) -> Mapping[str, Tensor]:
     """A state_dict from a .safetensors file or a PyTorch file that holds nothing but tensors."""
     try:
         if path.suffix == ".safetensors":
@@ -119,53 +119,32 @@ def weights(path: Path) -> Mapping[str, Tensor]:
     return state
 
 
-def picture(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """An image file."""
     try:
-        return data.read_image(path)
+        return read_image(path)
     except FileNotFoundError:
         raise ValueError(f"look: no such file: {path}") from None
     except (UnidentifiedImageError, OSError, ValueError):
         raise ValueError(f"look: {path} is not an image") from None
 
 
-def prepared(
+def prepare_image(
     image: Image.Image, channels: int, size: tuple[int, int] | None, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     """``[channels, height, width]``, pixels from 0 to 1 minus ``mean`` by ``std``; grey for one channel."""
-    x = cells(image, channels, size).float() / 255
     for name, values in (("mean", mean), ("std", std)):
         if len(values) not in (0, 1, channels):
             raise ValueError(f"look: --{name} must be 1 or {channels} numbers, got {len(values)}")
     if any(value <= 0 for value in std):
         raise ValueError(f"look: --std must be above 0, got {min(std)}")
-    shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
-    return (x - shift) / scale
-
-
-def as_trained(directory: Path, image: Path) -> Tensor:
-    """``[channels, height, width]``: the image as the run in a directory showed its test images to the network."""
-    run, _, state = read_run(directory)
-    shown = picture(image)  # says so if it is none
-    count, height, width = state["image"]
-    x = cells(shown, count, (height, width)) if run.data in data.NAMES else data.decode(image, run.image_size)
-    try:
-        return data.Preparation(run.prepare, load_preparation(directory))(x[None])[0]
-    except (TypeError, RuntimeError):
-        raise ValueError(f"look: {directory} does not have what its preparation {run.prepare} was fitted to") from None
-
-
-def cells(image: Image.Image, channels: int, size: tuple[int, int] | None) -> Tensor:
-    """uint8 ``[channels, height, width]``, grey for one channel, scaled to ``size``."""
     if channels not in (1, 3):
         raise ValueError(f"look: the network wants {channels} channels; an image has 1 or 3")
-    shown = image.convert("L" if channels == 1 else "RGB")
-    if size is not None and size != (shown.height, shown.width):
-        shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    x = torch.frombuffer(bytearray(shown.tobytes()), dtype=torch.uint8)
-    return x.reshape(shown.height, shown.width, channels).movedim(-1, 0)
+    pixels = fit(image, (channels, *(size or (image.height, image.width))), crop=False).float() / 255
+    shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
+    return (pixels - shift) / scale
 
 
-def channels(net: nn.Module) -> int:
+def count_input_channels(net: nn.Module) -> int:
     """How many channels the first convolution of a network takes; 3 if there is none."""
     return next((m.in_channels for m in net.modules() if isinstance(m, nn.Conv2d)), 3)

@@ -30,7 +30,17 @@ def load(directory: str | os.PathLike[str], model: Model | None = None) -> nn.Mo
     network, which is then filled. Without it, the function is imported by the name the run has for it, though never
     from the working directory: a run directory is data.
     """
-    path = Path(directory)
+    network, predict = restore_run(Path(directory), model)
+    for name, value in (("predict", predict), ("prepare", predict.prepare), ("classes", predict.classes)):
+        if not hasattr(network, name):
+            setattr(network, name, value)
+    if predict.preparation.kind != "none":
+        network.register_forward_pre_hook(RawInputWarning())
+    return network
+
+
+def restore_run(path: Path, model: Model | None = None) -> tuple[nn.Module, Predictor]:
+    """The network of a run directory, and the predictor that prepares its images; see ``load``."""
     run, tensors, state = read_run(path)
     with torch.random.fork_rng():
         network = _build(path, run, tensors, state, model)
@@ -38,15 +48,9 @@ def load(directory: str | os.PathLike[str], model: Model | None = None) -> nn.Mo
         network.remove_heads()
         tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
     checkpoint.restore(tensors, network)
-    network.eval()
     preparation = data.Preparation(run.prepare, checkpoint.load_preparation(path, state.get("preparation", "")))
-    predict = Predictor(network, run, tuple(state["image"]), tuple(state["classes"]), preparation)
-    for name, value in (("predict", predict), ("prepare", predict.prepare), ("classes", predict.classes)):
-        if not hasattr(network, name):
-            setattr(network, name, value)
-    if preparation.kind != "none":
-        network.register_forward_pre_hook(RawInputWarning())
-    return network
+    predictor = Predictor(network, run, tuple(state["image"]), tuple(state["classes"]), preparation)
+    return network.eval(), predictor
 
 
 def _build(path: Path, run: Run, tensors: dict[str, Any], state: dict[str, Any], model: Model | None) -> nn.Module:

@@ -54,6 +54,11 @@ def format_html_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()
     return "\n".join(["<table>", *lines, "</table>"])
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a name from the file system has a spelling in UTF-8; Python keeps other bytes as surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def escape_control_characters(text: str) -> str:
     r"""``\x1b[2J`` for what would clear a terminal: names from files and directories are shown, never obeyed."""
     return "".join(c.encode("unicode_escape").decode() if category(c) in UNSAFE or c in BIDI else c for c in text)

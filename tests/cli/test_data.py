@@ -4,13 +4,14 @@ import gzip
 import hashlib
 import json
 import os
+import sys
 from dataclasses import replace
 
 import pytest
 from PIL import Image
 
 from data_files import TWO_CLASSES, cifar_files, write_cifar, write_folder, write_idx, write_svhn, write_tar
-from learnpool.lab.data import load, show
+from learnpool.lab.data import compute_digest, drop_broken, load, prepare, show
 from learnpool.lab.data.catalog import SOURCES
 from learnpool.lab.data.check import check
 from learnpool.lab.data.fetch import compute_md5
@@ -35,7 +36,7 @@ def publish(monkeypatch, name, path):
 def test_data_alone_shows_its_commands_with_examples(learnpool):
     status, text, error = learnpool("data")
     assert (status, error) == (0, "")
-    for command in ("get", "check", "show"):
+    for command in ("get", "check", "show", "clear-cache"):
         assert f" {command} " in text
         assert f"Example: learnpool data {command}" in " ".join(learnpool("data", command, "--help")[1].split())
 
@@ -248,6 +249,61 @@ def test_a_mistake_is_one_line(words, part, learnpool, tmp_path):
     assert error.startswith("learnpool: ")
     assert part.lower() in error.lower()
     assert error.count("\n") == 1
+
+
+def test_clear_cache_removes_what_was_cached_and_nothing_else(learnpool, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEARNPOOL_CACHE", str(tmp_path / "cache"))
+    assert learnpool("data", "clear-cache") == (0, f"Removed 0 files, 0 bytes, from {tmp_path / 'cache'}\n", "")
+    prepare("gcn-zca", load("digits").test)
+    size = sum(path.stat().st_size for path in (tmp_path / "cache").iterdir())
+    others = {"notes.txt", "gcn-zca-mine.npy", "subset.npy"}
+    for name in others:
+        (tmp_path / "cache" / name).write_text("mine")
+    (tmp_path / "cache" / f"gcn-lcn-{'0' * 32}.npy.123.part").touch()
+    status, text, _ = learnpool("data", "clear-cache")
+    assert (status, text) == (0, f"Removed 3 files, {size:,} bytes, from {tmp_path / 'cache'}\n")
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == others
+
+
+def write_bytes_folder(root, name):
+    """A folder of images with a class whose name is any bytes."""
+    write_folder(root, {"cat": 3, "dog": 3})
+    os.rename(root / "dog", os.fsencode(root) + b"/" + name)
+    return root
+
+
+def test_escape_sequences_in_names_do_not_reach_the_terminal(learnpool, tmp_path):
+    write_bytes_folder(tmp_path / "photos", b"dog\x1b[2J")
+    broken = next((tmp_path / "photos").glob("dog*")) / "00.png"
+    broken.rename(broken.with_name("\x1b]0;title\x07\n.png"))
+    next(broken.parent.glob("*title*")).write_bytes(b"no")
+    for words in (("check", "photos"), ("show", "photos"), ("check", "a\x1bb"), ("show", "a\x1bb")):
+        _, text, error = learnpool("data", *words)
+        assert not any(letter in text + error for letter in "\x1b\x07")
+        assert "\\x1b" in text + error
+    assert learnpool("data", "show", "photos")[2].count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes")
+def test_names_that_are_no_utf8(learnpool, tmp_path):
+    write_bytes_folder(tmp_path / "photos", b"caf\xe9")
+    status, text, _ = learnpool("data", "check", "photos")
+    assert (status, text.count("\n")) == (2, 2)
+    assert "photos: wanted names of classes in UTF-8, got 'caf\\udce9'" in text
+    status, _, error = learnpool("train", "--data", "photos", "--quiet")
+    assert (status, error.count("\n")) == (2, 1)
+    write_folder(tmp_path / "others", {"cat": 12, "dog": 12})
+    path = os.fsencode(tmp_path / "others/cat") + b"/\xe9.png"
+    os.rename(tmp_path / "others/cat/00.png", path)
+    assert learnpool("data", "check", "others")[0] == 0
+    with open(path, "wb") as file:
+        file.write(b"no")
+    status, text, _ = learnpool("data", "check", "others")
+    assert status == 2
+    assert "others/cat/\\udce9.png: wanted an image" in text
+    data, (name,) = drop_broken(load("others"))
+    assert name == "others/cat/\\udce9.png"  # so that it can be written to a result
+    compute_digest(data)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")

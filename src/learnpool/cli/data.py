@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ..formatting import escape_control_characters, format_count
 from . import usage_errors
 
 DataDir = Annotated[
@@ -29,7 +30,7 @@ def report_bad_data() -> Iterator[None]:
 
 
 def build() -> typer.Typer:
-    """``learnpool data get``, ``check`` and ``show``."""
+    """``learnpool data get``, ``check``, ``show`` and ``clear-cache``."""
     app = typer.Typer(help="Fetch data sets, verify them, look at them.")
 
     @app.callback(invoke_without_command=True)
@@ -50,7 +51,7 @@ def build() -> typer.Typer:
 
         with report_bad_data():
             for path in fetch_dataset(name, data_dir, mirror, extra, quiet):
-                print(path)
+                print(escape_control_characters(str(path)))
 
     @app.command()
     def check(
@@ -84,6 +85,15 @@ def build() -> typer.Typer:
             raise typer.BadParameter(f"wanted a .png or .svg file, got {str(out)!r}", param_hint="--out")
         with report_bad_data():
             show(load(name, data_dir), out, seed)
-        print(out)
+        print(escape_control_characters(str(out)))
+
+    @app.command("clear-cache")
+    def clear_cache() -> None:
+        """Remove the prepared images kept for later runs. Example: learnpool data clear-cache"""
+        from ..lab.data import cache
+
+        with report_bad_data():
+            count, size = cache.clear()
+        print(f"Removed {format_count(count, 'file')}, {size:,} bytes, from {cache.get_cache_directory()}")
 
     return app

@@ -203,15 +203,28 @@ def test_what_is_cheap_is_not_kept(cache_dir):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda data: b"", lambda data: data[:-4], lambda data: data[:60], lambda data: b"x" * 99]
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-4],
+        lambda data: data[:-32],
+        lambda data: data[:60],
+        lambda data: b"x" * 99,
+        lambda data: data + b"x",
+        lambda data: data[:400] + bytes([data[400] ^ 1]) + data[401:],  # one bit of a pixel
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    ],
 )
-def test_a_damaged_file_is_computed_again(damage, cache_dir):
+def test_a_damaged_file_is_computed_again(damage, cache_dir, caplog):
     x = split(10)
     expected = prepare("gcn-lcn", x)[0].clone()
     (file,) = cache_dir.iterdir()
     file.write_bytes(damage(file.read_bytes()))
     assert torch.equal(prepare("gcn-lcn", x)[0], expected)
     assert [path.name for path in cache_dir.iterdir()] == [file.name]
+    assert caplog.messages == [f"learnpool: {file} is damaged; preparing the images again"]
+    assert torch.equal(prepare("gcn-lcn", x)[0], expected)
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("after", [0, 1])

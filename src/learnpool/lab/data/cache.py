@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import itertools
 import logging
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +19,8 @@ from torch import Tensor
 
 from .. import files
 
+FILE = re.compile(r"[a-z-]+-[0-9a-f]{32}\.npy(\.\d+\.part)?")  # one of ours
+BLOCK = 1 << 20
 PART_LIFETIME = 24 * 3600  # seconds after which an unfinished file has no owner any more
 
 
@@ -38,30 +43,66 @@ def hash_parts(*parts: object) -> str:
 
 
 def read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
-    """What ``write`` left there. Pages are read when touched, shared by processes, and not written back."""
-    try:
-        cells = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, or cut short: compute it again
+    """What ``write`` left there; None if nothing did, and with a warning if it is damaged."""
+    if not path.is_file():
         return None
-    return torch.from_numpy(cells) if cells.shape == shape and cells.dtype == np.float32 else None
+    cells = _map(path, shape) if _is_intact(path) else None
+    if cells is None:
+        logging.getLogger("learnpool").warning("learnpool: %s is damaged; preparing the images again", path)
+    return cells
 
 
 def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tensor | None:
-    """Chunks of float32 one after the other as one .npy, all or nothing; None, and a warning, if the disk refuses."""
+    """Chunks of float32 as one .npy and its digest, all or nothing; None, and a warning, if the disk refuses."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path.parent)
         with files.open_atomic(path, concurrent=True) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for chunk in chunks:
-                file.write(_view_bytes(chunk))
+            header, digest = io.BytesIO(), hashlib.sha256()
+            np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            for block in itertools.chain([header.getvalue()], map(_view_bytes, chunks)):
+                file.write(block)
+                digest.update(block)
+            file.write(digest.digest())
     except OSError as error:
         logging.getLogger("learnpool").warning(
             "learnpool: prepared images are not kept (%s: %s); going on without", error.strerror, path.parent
         )
         return None
-    return read(path, shape)
+    return _map(path, shape)
+
+
+def clear() -> tuple[int, int]:
+    """Remove everything cached; how many files and bytes that were."""
+    directory = get_cache_directory()
+    paths = [path for path in directory.iterdir() if FILE.fullmatch(path.name)] if directory.is_dir() else []
+    size = sum(path.stat().st_size for path in paths)
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return len(paths), size
+
+
+def _map(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """The array in a file. Pages are read when touched, shared by processes, and not written back."""
+    try:
+        cells = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return torch.from_numpy(cells) if cells.shape == shape and cells.dtype == np.float32 else None
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether the digest at the end of a file is that of what comes before it."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            rest = path.stat().st_size - digest.digest_size
+            while rest > 0 and (block := file.read(min(BLOCK, rest))):
+                digest.update(block)
+                rest -= len(block)
+            return file.read() == digest.digest()
+    except OSError:
+        return False
 
 
 def _view_bytes(tensor: Tensor) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ...formatting import escape_control_characters, is_utf8
 from .decoding import SUFFIXES, find_problems
 from .split import DataError, Files, Folder, sample_balanced
 
@@ -44,7 +45,9 @@ def drop_broken(folder: Folder, workers: int = 0) -> tuple[Folder, tuple[str, ..
     splits, broken = [], list[str]()
     for title, files in (("train", folder.train), ("test", folder.test)):
         problems = find_problems(files, workers)
-        broken += [str(path) for path, problem in zip(files.paths, problems, strict=True) if problem]
+        broken += [
+            escape_control_characters(str(path)) for path, problem in zip(files.paths, problems, strict=True) if problem
+        ]
         splits.append(files.take(torch.tensor([not problem for problem in problems]).nonzero()[:, 0]))
         for label, name in enumerate(folder.classes):
             if label not in splits[-1].labels:
@@ -55,6 +58,9 @@ def drop_broken(folder: Folder, workers: int = 0) -> tuple[Folder, tuple[str, ..
 def _list_classes(root: Path) -> PathsByClass:
     """Image files below each folder of ``root``, in order of name; hidden ones are left out."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for folder in folders:
+        if not is_utf8(folder.name):  # results are written in UTF-8
+            raise DataError(f"{root}: wanted names of classes in UTF-8, got {folder.name!r}")
     return {
         folder.name: sorted(
             path

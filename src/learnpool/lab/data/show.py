@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ...explanation.pictures import GREY, INK
+from ...formatting import escape_control_characters
 from .. import files
 from ..figure import STYLE, SUFFIXES
 from .decoding import iter_batches
@@ -42,7 +43,9 @@ def draw(data: Dataset | Folder, seed: int) -> Figure:
     axes.axis("off")
     plain: dict[str, Any] = {"va": "center", "parse_math": False}  # a class may be called $x$
     counts = f"{len(data.train):,} images for training, {len(data.test):,} for the test, {len(data.classes)} classes"
-    axes.text(0.15, 0.22, Path(data.name).name, fontsize=11, weight="bold", color=INK, **plain)
+    axes.text(
+        0.15, 0.22, escape_control_characters(Path(data.name).name), fontsize=11, weight="bold", color=INK, **plain
+    )
     axes.text(width - 0.15, 0.22, counts, fontsize=8, color=GREY, ha="right", **plain)
     columns = [0] * len(data.classes)
     for place, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
@@ -52,7 +55,7 @@ def draw(data: Dataset | Folder, seed: int) -> Figure:
         picture = image.permute(1, 2, 0).squeeze(-1).numpy()
         box = (left, left + side, top + side, top)
         axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest", extent=box)
-        name = data.classes[label].replace("_", " ")
+        name = escape_control_characters(data.classes[label]).replace("_", " ")
         name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
         if each == 1:
             axes.text(left + side / 2, top + side + 0.08, name, fontsize=6, color=INK, ha="center", **plain)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ...formatting import is_utf8
 from ...names import parse
 from ...nets.dsn import STRIDED
 
@@ -84,7 +85,7 @@ class Run(BaseModel):
     def _data(cls, data: str) -> str:
         if not data:
             raise ValueError("wanted the name of a data set or the path of a folder of images, got ''")
-        if any("\ud800" <= letter <= "\udfff" for letter in data):  # how Python spells bytes that are no UTF-8
+        if not is_utf8(data):
             raise ValueError(f"wanted a path in UTF-8, which a run's files are written in, got {data!r}")
         return os.path.normpath(data)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from learnpool.lab import machine
+from learnpool.lab import hardware
 from learnpool.lab.data import DataError
 from learnpool.lab.launch import processes as lab
 from learnpool.lab.launch.cluster import RayTasks
@@ -173,7 +173,7 @@ def test_a_process_of_its_own_has_memory_of_its_own(tmp_path):
     hog = bytearray(400_000_000)
     hog[::4096] = b"1" * len(hog[::4096])
     for result in launch(runs, tmp_path, 1, lambda done: None, threads=1):
-        assert 0 < result.memory < machine.memory()  # ours, with the same packages and the hog
+        assert 0 < result.memory < hardware.read_peak_memory()  # ours, with the same packages and the hog
 
 
 INTERRUPTED = """

@@ -192,6 +192,12 @@ def test_a_folders_images_are_cropped_as_in_the_run(tmp_path):
     assert set(model.predict(path).probabilities) == {"cats", "dogs"}
 
 
+def test_a_file_of_16_bits_is_scaled(model, tmp_path):
+    pixels = DIGITS.images[3, 0].numpy()
+    Image.fromarray(pixels.astype(np.uint16) * 257).save(tmp_path / "deep.png")
+    assert_close(model.prepare(tmp_path / "deep.png"), model.prepare(pixels))
+
+
 def test_a_lost_preparation_is_named(trained, tmp_path):
     import shutil
 

@@ -124,12 +124,12 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
         height, width = train.images.shape[2:]
         raise RunError(f"pad: wanted at most the size of an image, {height}×{width}, got {run.pad}")
     if isinstance(train, data.Files):
-        made, preparation = _prepare_files(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
+        splits, preparation = _prepare_files(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)
     else:
-        made, preparation = _prepare_in_memory(run, [train, validation, loaded.test])  # type: ignore[list-item]
+        splits, preparation = _prepare_in_memory(run, [train, validation, loaded.test])  # type: ignore[list-item]
         image = tuple(train.images.shape[1:])  # type: ignore[assignment]
-    return Batches(run, made[0], made[1], made[2], image, loaded.classes, digest, preparation, skipped)
+    return Batches(run, splits[0], splits[1], splits[2], image, loaded.classes, digest, preparation, skipped)
 
 
 def _prepare_in_memory(

@@ -71,9 +71,9 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         content = (directory / name).read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"checkpoint: {directory / name} is missing; remove {path} to start again") from None
-    came = hashlib.sha256(content).hexdigest()
-    if came != digest:
-        wanted = f"wanted SHA-256 {digest[:12]}…, got {came[:12]}…"
+    computed = hashlib.sha256(content).hexdigest()
+    if computed != digest:
+        wanted = f"wanted SHA-256 {digest[:12]}…, got {computed[:12]}…"
         raise CheckpointError(f"checkpoint: {directory / name} is damaged ({wanted}); remove {path} to start again")
     try:
         return parse_tensors(content), state
@@ -108,7 +108,7 @@ def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
 def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
     """``model.*`` and, by the same names, ``momentum.*``; a tensor with several names is there once."""
     found: dict[str, Tensor] = {}
-    for name, first in _names(model).items():
+    for name, first in _first_names(model).items():
         if name == first:
             found[f"model.{name}"] = model.state_dict()[name]
     if optimizer is not None:
@@ -123,21 +123,21 @@ def fits(tensors: Mapping[str, Tensor], model: nn.Module) -> bool:
     """Whether a checkpoint's tensors are those of a model, by name and shape."""
     saved = {name.removeprefix("model."): list(t.shape) for name, t in tensors.items() if name.startswith("model.")}
     own = model.state_dict()
-    return saved == {first: list(own[first].shape) for first in _names(model).values()}
+    return saved == {first: list(own[first].shape) for first in _first_names(model).values()}
 
 
 def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Fill a model and its optimizer; ties are those of the model."""
-    names = _names(model)
+    names = _first_names(model)
     saved = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    wanted = set(names.values())
-    if saved.keys() != wanted:
-        odd = sorted(saved.keys() ^ wanted)[0]
+    own_names = set(names.values())
+    if saved.keys() != own_names:
+        odd = sorted(saved.keys() ^ own_names)[0]
         raise CheckpointError(f"checkpoint: {odd!r} is only in the {'checkpoint' if odd in saved else 'network'}")
     for name, own in model.state_dict().items():
         if saved[names[name]].shape != own.shape:
-            came, here = list(saved[names[name]].shape), list(own.shape)
-            raise CheckpointError(f"checkpoint: {name!r} has shape {came} in the checkpoint and {here} in the network")
+            there, here = list(saved[names[name]].shape), list(own.shape)
+            raise CheckpointError(f"checkpoint: {name!r} has shape {there} in the checkpoint and {here} in the network")
     model.load_state_dict({name: saved[first] for name, first in names.items()})
     if optimizer is None:
         return
@@ -146,7 +146,7 @@ def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.op
             optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer).detach()
 
 
-def _names(model: nn.Module) -> dict[str, str]:
+def _first_names(model: nn.Module) -> dict[str, str]:
     """Every name in the state_dict, with the first name of the same tensor."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(value), name) for name, value in model.state_dict(keep_vars=True).items()}

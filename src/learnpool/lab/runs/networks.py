@@ -41,14 +41,14 @@ def make_parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
     """Groups for an optimizer; ``factor`` is a multiple of the common rate."""
     pool_decay = run.decay if run.pool_decay else 0.0
     if run.factors == "dsn" and isinstance(model, DSN):
-        made = model.parameter_groups(run.decay, pool_decay)
+        groups = model.parameter_groups(run.decay, pool_decay)
     else:
         others, pools = (group["params"] for group in parameter_groups(model))
-        made = [
+        groups = [
             {"name": "weights", "params": [p for p in others if p.dim() > 1], "weight_decay": run.decay},
             {"name": "biases", "params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0},
             {"name": "pools", "params": pools, "weight_decay": pool_decay},
         ]
-    for group in made:
+    for group in groups:
         group["factor"] = group.get("factor", 1.0) * (run.pool_rate if group["name"] == "pools" else 1.0)
-    return [group for group in made if group["params"]]
+    return [group for group in groups if group["params"]]

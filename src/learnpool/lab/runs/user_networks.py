@@ -50,9 +50,9 @@ def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table)
     with _user_code(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
         votes = model(images)
     if not isinstance(votes, torch.Tensor) or votes.shape != (len(images), table.classes):
-        came = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
+        got = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
         some = "one image" if len(images) == 1 else f"{len(images)} images"
-        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {came} for {some}")
+        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {got} for {some}")
     return votes
 
 
@@ -71,11 +71,11 @@ def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, 
     offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
     offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
     with _user_code(f"net: {run.net} does not tell its arguments"):
-        wanted = inspect.signature(make).parameters
-    given = {name: value for name, value in offered.items() if name in wanted}
-    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()) and not {"classes", "num_classes"} & set(given):
+        parameters = inspect.signature(make).parameters
+    given = {name: value for name, value in offered.items() if name in parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and not {"classes", "num_classes"} & set(given):
         given["num_classes"] = table.classes  # torchvision's functions pass it on
-    for name, p in wanted.items():
+    for name, p in parameters.items():
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
             raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
     with _user_code(f"net: {run.net} fails"):

@@ -55,12 +55,12 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             raise TypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {dtype}")
         self.tree = tree
         self.share = sharing.check_share(name, share)
-        self.channels = _positive(name, "channels", channels)
-        self.grid = _grid(name, grid, self.dims)
+        self.channels = _check_positive(name, "channels", channels)
+        self.grid = _check_grid(name, grid, self.dims)
         self.start, self.std = start, std
-        plan = decode(tree.program)
-        self._register("weight", plan.weights, taps, device, dtype)
-        self._register("mix", plan.mixes, (), device, dtype)
+        decoded = decode(tree.program)
+        self._register("weight", decoded.weights, taps, device, dtype)
+        self._register("mix", decoded.mixes, (), device, dtype)
         if not self.has_uninitialized_params():
             self._remove_lazy_hooks()
             self.reset_parameters()
@@ -79,10 +79,10 @@ class TreeParameters(LazyModuleMixin, nn.Module):
     def reset_parameters(self) -> None:
         """Start again: masks and filters as ``starts`` says, each ``a`` from its Mix."""
         for name in ("weight", "mix"):
-            self._start(name)
+            self._fill_start(name)
 
     @torch.no_grad()
-    def _start(self, name: str) -> None:
+    def _fill_start(self, name: str) -> None:
         """Give one parameter its start values, if it is there and has a size."""
         parameter = self._parameters[name]
         if parameter is None or is_lazy(parameter):
@@ -106,7 +106,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         form = choose_form()
         if form is Form.FORWARD_MODE:
             return ClampForward.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
-        if form in (Form.NO_GRAD, Form.TORCHSCRIPT):
+        if form is Form.NO_GRAD or form is Form.TORCHSCRIPT:
             return mix.clamp(0, 1)
         return Clamp.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
 
@@ -117,12 +117,12 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self.channels = channels if self.channels is None and sharing.varies_by_channel(self.share) else self.channels
         self.grid = tuple(output) if self.grid is None and sharing.varies_by_region(self.share) else self.grid
         extent = sharing.get_extent(self.share, self.channels, self.grid, self.dims)
-        plan = decode(self.tree.program)
-        for name, rows, rest in (("weight", plan.weights, taps), ("mix", plan.mixes, ())):
+        decoded = decode(self.tree.program)
+        for name, rows, rest in (("weight", decoded.weights, taps), ("mix", decoded.mixes, ())):
             parameter = self._parameters[name]
             if extent is not None and isinstance(parameter, UninitializedParameter):
                 parameter.materialize((rows, *extent, *rest))
-                self._start(name)
+                self._fill_start(name)
 
     def _remove_lazy_hooks(self) -> None:
         """No longer lazy: forget the hooks that wait for a first input."""
@@ -147,7 +147,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
                 change = f"saved for grid {format_size(there)}, resampled to {format_size(here)}"
                 warnings.warn(f"{type(self).__name__}: {key} {change}", stacklevel=2)
                 state_dict[key] = saved = sharing.resample(saved, here)
-            if is_lazy(own) and not self._fits(saved):
+            if is_lazy(own) and not self._matches_sharing(saved):
                 problem = (
                     f'{key} of shape {list(saved.shape)} is not for share="{self.share}", channels={self.channels}'
                 )
@@ -161,7 +161,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             if sharing.varies_by_region(self.share):
                 self.grid = tuple(shape[2 : 2 + self.dims])
 
-    def _fits(self, saved: Tensor) -> bool:
+    def _matches_sharing(self, saved: Tensor) -> bool:
         """Whether a saved parameter varies where this layer's would, as far as its sizes are known."""
         channels = (
             (self.channels, saved.shape[1])[self.channels is None] if sharing.varies_by_channel(self.share) else 1
@@ -192,7 +192,7 @@ class Clamp(torch.autograd.Function):
 
 
 class ClampForward(Clamp):
-    """``Clamp`` with its mirror image for forward mode; apart, because torch.compile refuses functions with one."""
+    """``Clamp`` with a rule for forward mode; a class of its own, because torch.compile refuses functions with one."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -221,36 +221,38 @@ def tie(layers: Iterable[nn.Module]) -> None:
     """
     if isinstance(layers, nn.Module):
         raise TypeError(f"tie: wanted a list of layers, got one {type(layers).__name__}")
-    tied = list(layers)
-    for layer in tied:
-        if not isinstance(layer, TreeParameters) or not hasattr(layer, "kernel_size"):
-            raise TypeError(f"tie: wanted learned pools over windows, got {type(layer).__name__}")
-        if layer.share not in ("layer", "net"):
-            raise ValueError(f'tie: wanted share="layer" or "net", got {layer.share!r} in {layer}')
-    if not tied:
+    pools = [_check_tied(layer) for layer in layers]
+    if not pools:
         raise ValueError("tie: wanted at least one layer, got none")
-    first = tied[0]
-    assert isinstance(first, TreeParameters)
-    for layer in tied[1:]:
-        assert isinstance(layer, TreeParameters)
-        if layer.tree != first.tree:
-            raise ValueError(f"tie: layers must have equal trees, got {first.tree!r} and {layer.tree!r}")
-        here, there = _taps(first), _taps(layer)
-        if here != there:
-            raise ValueError(f"tie: layers must have equal windows, got {format_size(here)} and {format_size(there)}")
-        for name, parameter in layer._parameters.items():
-            own = first._parameters[name]
-            if (
-                own is not None
-                and parameter is not None
-                and (own.dtype, own.device) != (parameter.dtype, parameter.device)
-            ):
-                came = f"{own.dtype} on {own.device} and {parameter.dtype} on {parameter.device}"
-                raise ValueError(f"tie: layers must be of one dtype and device, got {came}")
-    for layer in tied:
-        layer.share = "net"  # type: ignore[assignment]
+    first = pools[0]
+    for pool in pools[1:]:
+        _check_equal(first, pool)
+    for pool in pools:
+        pool.share = "net"
         for name, parameter in first._parameters.items():
-            layer.register_parameter(name, parameter)
+            pool.register_parameter(name, parameter)
+
+
+def _check_tied(layer: nn.Module) -> TreeParameters:
+    if not isinstance(layer, TreeParameters) or not hasattr(layer, "kernel_size"):
+        raise TypeError(f"tie: wanted learned pools over windows, got {type(layer).__name__}")
+    if layer.share not in ("layer", "net"):
+        raise ValueError(f'tie: wanted share="layer" or "net", got {layer.share!r} in {layer}')
+    return layer
+
+
+def _check_equal(first: Any, pool: Any) -> None:
+    """Raise unless the parameters of one pool can be those of the other."""
+    if pool.tree != first.tree:
+        raise ValueError(f"tie: layers must have equal trees, got {first.tree!r} and {pool.tree!r}")
+    if pool.window.kernel != first.window.kernel:
+        came = f"{format_size(first.window.kernel)} and {format_size(pool.window.kernel)}"
+        raise ValueError(f"tie: layers must have equal windows, got {came}")
+    for name, ours in first._parameters.items():
+        theirs = pool._parameters[name]
+        if ours is not None and (ours.dtype, ours.device) != (theirs.dtype, theirs.device):
+            came = f"{ours.dtype} on {ours.device} and {theirs.dtype} on {theirs.device}"
+            raise ValueError(f"tie: layers must be of one dtype and device, got {came}")
 
 
 def parameter_groups(
@@ -273,11 +275,7 @@ def parameter_groups(
     return [{"params": others}, {"params": [p for p in model.parameters() if id(p) in pools], **settings}]
 
 
-def _taps(layer: Any) -> tuple[int, ...]:
-    return tuple(layer.window.kernel)
-
-
-def _positive(name: str, what: str, value: Any) -> int | None:
+def _check_positive(name: str, what: str, value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -287,7 +285,7 @@ def _positive(name: str, what: str, value: Any) -> int | None:
     return value
 
 
-def _grid(name: str, grid: Any, dims: int) -> tuple[int, ...] | None:
+def _check_grid(name: str, grid: Any, dims: int) -> tuple[int, ...] | None:
     if grid is None:
         return None
     values = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,) * dims
@@ -295,4 +293,4 @@ def _grid(name: str, grid: Any, dims: int) -> tuple[int, ...] | None:
         raise ValueError(f"{name}: grid must be one int or {dims}, got {grid!r}")
     if None in values:
         raise TypeError(f"{name}: grid must be given in all {dims} directions or in none, got {grid!r}")
-    return tuple(n for value in values if (n := _positive(name, "grid", value)) is not None)
+    return tuple(n for value in values if (n := _check_positive(name, "grid", value)) is not None)

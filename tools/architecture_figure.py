@@ -27,7 +27,7 @@ class Box:
 TENSOR = [
     Box("layers.py", "parameters.py, sharing.py: weight and mix", 30, 90),
     Box("functional.py", "tree.py gives the program, ops/window.py the window", 30, 170),
-    Box("ops/operator.py", "learnpool::pool: schema, checks, shapes", 30, 250),
+    Box("ops/registration.py", "learnpool::pool: all that PyTorch knows about it", 30, 250),
     Box("ops/autograd.py", "keeps x, weight and mix; back: learnpool::pool_backward", 30, 330),
     Box("ops/cpu/", "C++, compiled", 30, 490, 190),
     Box("ops/reference.py", "any other device", 240, 490, 190),

@@ -15,6 +15,7 @@ import learnpool
 import learnpool.nets
 from learnpool import calibrate, convert, restore
 from learnpool.calibration import layerwise as calibrating
+from learnpool.calibration import least_squares
 from learnpool.conversion.swap import list_swaps
 
 pytestmark = pytest.mark.trains
@@ -205,7 +206,6 @@ def test_what_is_close_already_is_left_alone(net):
 def test_a_fit_that_fails_keeps_what_was_there(net, monkeypatch):
     convert(net, "gated")
     before = copy.deepcopy(net.state_dict())
-    fitting = __import__("learnpool.calibration.least_squares", fromlist=["fit"])
 
     def spoil(trial, pairs, steps):
         with torch.no_grad():
@@ -213,7 +213,7 @@ def test_a_fit_that_fails_keeps_what_was_there(net, monkeypatch):
                 p.fill_(math.nan)
         return trial
 
-    monkeypatch.setattr(fitting, "minimised", spoil)
+    monkeypatch.setattr(least_squares, "minimise", spoil)
     report = calibrate(net, BATCHES)
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     assert all(fit.before == fit.after for fit in report.pools)

@@ -73,26 +73,26 @@ def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) ->
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"calibrate: model must be a module, got {type(model).__name__}")
-    found = list_swaps(model)
-    if not found:
+    swaps = list_swaps(model)
+    if not swaps:
         raise ValueError("calibrate: no pool of the model was swapped; learnpool.convert(model) does that")
-    taken, count = take(batches, images)
+    taken, count = take_images(batches, images)
     with observation.preserve_state(model):
-        wanted, outputs = original(model, found, taken)
-        order = [swap for name in wanted for swap in found if swap.name == name]
-        before = distances(model, order, taken, wanted, outputs)
-        for group in groups(order):
-            reached = inputs(model, group, taken, wanted)
+        targets, outputs = record_original(model, swaps, taken)
+        order = [swap for name in targets for swap in swaps if swap.name == name]
+        before = measure_distances(model, order, taken, targets, outputs)
+        for group in group_by_parameters(order):
+            reached = record_inputs(model, group, taken, targets)
             pairs = [
-                (at, x, y) for at, s in enumerate(group) for x, y in zip(reached[s.name], wanted[s.name], strict=True)
+                (at, x, y) for at, s in enumerate(group) for x, y in zip(reached[s.name], targets[s.name], strict=True)
             ]
             fit([swap.new for swap in group], pairs)
-        after = distances(model, order, taken, wanted, outputs)
-    fits = [PoolFit(s.name or "the model", kind(s.new), before[s.name], after[s.name]) for s in order]
+        after = measure_distances(model, order, taken, targets, outputs)
+    fits = [PoolFit(s.name or "the model", name_pool(s.new), before[s.name], after[s.name]) for s in order]
     return Calibration(tuple(fits), count, before["output"], after["output"])
 
 
-def take(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
+def take_images(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
     """The first batches, as many as hold ``images`` images, the last one cut; and how many those are."""
     if isinstance(batches, (Tensor, dict)) or not isinstance(batches, Iterable):
         raise TypeError(f"calibrate: batches must be a list (or loader) of batches, got {type(batches).__name__}")
@@ -114,16 +114,18 @@ def take(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
 Store = dict[str, list[Tensor]]
 
 
-def original(model: nn.Module, found: Sequence[Swap], batches: Sequence[Any]) -> tuple[Store, list[Tensor | None]]:
-    """What each old pool gave in the original network, pools in the order of their first call; and its outputs."""
-    wanted: Store = {}
+def record_original(
+    model: nn.Module, swaps: Sequence[Swap], batches: Sequence[Any]
+) -> tuple[Store, list[Tensor | None]]:
+    """The outputs of each old pool in the original network, pools in the order of their first call; and its own."""
+    targets: Store = {}
     room: dict[str, int] = {}
 
     def old(swap: Swap) -> Callable[..., Tensor]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
             x = args[0] if args else kwargs["input"]
             y: Tensor = swap.old(x)
-            kept = wanted.setdefault(swap.name, [])
+            kept = targets.setdefault(swap.name, [])
             left = room.setdefault(swap.name, LIMIT)
             kept.append(y.clone() if left > 0 else y[:0])  # a ReLU in place may follow
             room[swap.name] = left - x.numel()
@@ -131,47 +133,47 @@ def original(model: nn.Module, found: Sequence[Swap], batches: Sequence[Any]) ->
 
         return hook
 
-    with hooked(found, old):
-        outputs = [first_tensor(observation.run_batch("calibrate", model, batch)) for batch in batches]
-    return wanted, outputs
+    with register_hooks(swaps, old):
+        outputs = [find_first_tensor(observation.run_batch("calibrate", model, batch)) for batch in batches]
+    return targets, outputs
 
 
-class Enough(BaseException):
-    """All that was asked of a forward pass has been seen."""
+class StopForward(BaseException):
+    """Ends a forward pass that has nothing more to record; no handler for Exception catches it."""
 
 
-def inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], wanted: Store) -> Store:
-    """What reaches the pools of a group now, one tensor for each that is wanted."""
+def record_inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], targets: Store) -> Store:
+    """The present inputs of the pools of a group, one tensor for each of their targets."""
     reached: Store = {swap.name: [] for swap in group}
-    calls = {name: len(wanted[name]) // len(batches) for name in reached}  # in one forward pass
+    calls = {name: len(targets[name]) // len(batches) for name in reached}  # in one forward pass
     goal: dict[str, int] = {}
 
     def keep(swap: Swap) -> Callable[..., None]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
             x, kept = args[0] if args else kwargs["input"], reached[swap.name]
-            kept.append(x[: len(wanted[swap.name][len(kept)])].clone())
+            kept.append(x[: len(targets[swap.name][len(kept)])].clone())
             if all(len(reached[name]) >= goal[name] for name in reached):
-                raise Enough
+                raise StopForward
 
         return hook
 
-    with hooked(group, keep):
+    with register_hooks(group, keep):
         for given in batches:
             goal.update({name: len(kept) + calls[name] for name, kept in reached.items()})
-            with suppress(Enough):
+            with suppress(StopForward):
                 observation.run_batch("calibrate", model, given)
     return reached
 
 
-def distances(
+def measure_distances(
     model: nn.Module,
-    found: Sequence[Swap],
+    swaps: Sequence[Swap],
     batches: Sequence[Any],
-    wanted: Store,
+    targets: Store,
     outputs: Sequence[Tensor | None],
 ) -> dict[str, float]:
     """``‖new − old‖ / ‖old‖`` of each pool's output, and of the network's as ``output``."""
-    sums = {swap.name: [0.0, 0.0] for swap in found} | {"output": [0.0, 0.0]}
+    sums = {swap.name: [0.0, 0.0] for swap in swaps} | {"output": [0.0, 0.0]}
     calls = dict.fromkeys(sums, 0)
 
     def add(name: str, new: Tensor, old: Tensor) -> None:
@@ -181,43 +183,43 @@ def distances(
 
     def compare(swap: Swap) -> Callable[..., None]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            add(swap.name, output, wanted[swap.name][calls[swap.name]])
+            add(swap.name, output, targets[swap.name][calls[swap.name]])
             calls[swap.name] += 1
 
         return hook
 
-    with hooked(found, compare):
+    with register_hooks(swaps, compare):
         for batch, old in zip(batches, outputs, strict=True):
-            new = first_tensor(observation.run_batch("calibrate", model, batch))
+            new = find_first_tensor(observation.run_batch("calibrate", model, batch))
             if new is not None and old is not None:
                 add("output", new, old)
     return {name: math.sqrt(d / n) if n else math.inf if d else 0.0 for name, (d, n) in sums.items()}
 
 
 @contextmanager
-def hooked(found: Sequence[Swap], make: Callable[[Swap], Any]) -> Iterator[None]:
+def register_hooks(swaps: Sequence[Swap], make: Callable[[Swap], Any]) -> Iterator[None]:
     """A forward hook on each new pool."""
     with ExitStack() as stack:
-        for swap in found:
+        for swap in swaps:
             stack.callback(swap.new.register_forward_hook(make(swap), with_kwargs=True).remove)
         yield
 
 
-def groups(order: Sequence[Swap]) -> list[list[Swap]]:
+def group_by_parameters(order: Sequence[Swap]) -> list[list[Swap]]:
     """Pools with parameters in forward order; those that share parameters together, at the first one's place."""
-    found: dict[tuple[int, ...], list[Swap]] = {}
+    groups: dict[tuple[int, ...], list[Swap]] = {}
     for swap in order:
         if own := tuple(id(p) for p in swap.new.parameters()):
-            found.setdefault(own, []).append(swap)
-    return list(found.values())
+            groups.setdefault(own, []).append(swap)
+    return list(groups.values())
 
 
-def first_tensor(output: Any) -> Tensor | None:
+def find_first_tensor(output: Any) -> Tensor | None:
     """The network's answer where it gives several: the first of a tuple or mapping."""
     while isinstance(output, (tuple, list, dict)) and output:
         output = next(iter(output.values() if isinstance(output, dict) else output))
     return output if isinstance(output, Tensor) and output.is_floating_point() else None
 
 
-def kind(pool: nn.Module) -> str:
+def name_pool(pool: nn.Module) -> str:
     return str(Part(pool.tree)) if isinstance(pool, TreeParameters) else type(pool).__name__

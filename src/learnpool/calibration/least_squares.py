@@ -32,14 +32,16 @@ def fit(pools: Sequence[nn.Module], pairs: Sequence[Pair]) -> None:
     live = [pair for pair in pairs if len(pair[1])]
     few = live[:: max(1, len(live) // 2)]  # the search may be rough
     now = copy.deepcopy(nn.ModuleList(pools)).float().requires_grad_()
-    best = min((minimised(trial, few, SEARCH) for trial in starts(now)), key=lambda trial: error(trial, few))
-    best = snapped(minimised(best, live, STEPS), live)
-    if error(best, live) < error(now, live):
+    best = min(
+        (minimise(trial, few, SEARCH) for trial in make_starts(now)), key=lambda trial: compute_error(trial, few)
+    )
+    best = snap_mixes(minimise(best, live, STEPS), live)
+    if compute_error(best, live) < compute_error(now, live):
         for own, fitted in zip(nn.ModuleList(pools).parameters(), best.parameters(), strict=True):
             own.copy_(fitted)
 
 
-def starts(now: nn.ModuleList) -> list[nn.ModuleList]:
+def make_starts(now: nn.ModuleList) -> list[nn.ModuleList]:
     """Where to begin: as it is, neutral, and for trees with filters a few draws."""
     trials = [copy.deepcopy(now)]
     if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in now):
@@ -56,7 +58,7 @@ def starts(now: nn.ModuleList) -> list[nn.ModuleList]:
     return trials
 
 
-def minimised(trial: nn.ModuleList, pairs: Sequence[Pair], steps: int) -> nn.ModuleList:
+def minimise(trial: nn.ModuleList, pairs: Sequence[Pair], steps: int) -> nn.ModuleList:
     """The trial after at most ``steps`` iterations of L-BFGS, fewer if it reaches the goal."""
     optimizer = torch.optim.LBFGS(
         trial.parameters(), max_iter=steps, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
@@ -64,31 +66,31 @@ def minimised(trial: nn.ModuleList, pairs: Sequence[Pair], steps: int) -> nn.Mod
 
     def closure() -> float:
         optimizer.zero_grad()
-        value = error(trial, pairs, backward=True)
+        value = compute_error(trial, pairs, backward=True)
         if value < GOAL**2:
-            raise Reached
+            raise GoalReached
         return value
 
-    with torch.enable_grad(), suppress(Reached):  # raised where the trial has the parameters that reach it
+    with torch.enable_grad(), suppress(GoalReached):  # raised where the trial has the parameters that reach it
         optimizer.step(closure)
     return trial
 
 
-class Reached(Exception):  # noqa: N818
+class GoalReached(Exception):  # noqa: N818
     """Close enough."""
 
 
-def snapped(trial: nn.ModuleList, pairs: Sequence[Pair]) -> nn.ModuleList:
+def snap_mixes(trial: nn.ModuleList, pairs: Sequence[Pair]) -> nn.ModuleList:
     """The trial with proportions in [0, 1], and at 0 or 1 if that fits no worse: there a mix is exactly one side."""
     rounded = copy.deepcopy(trial)
     for one, other in zip(trial, rounded, strict=True):
         if isinstance(one._parameters.get("mix"), Tensor):
             one.mix.clamp_(0, 1)  # type: ignore[operator]
             other.mix.round_().clamp_(0, 1)  # type: ignore[operator]
-    return rounded if error(rounded, pairs) <= error(trial, pairs) else trial
+    return rounded if compute_error(rounded, pairs) <= compute_error(trial, pairs) else trial
 
 
-def error(trial: nn.ModuleList, pairs: Sequence[Pair], backward: bool = False) -> float:
+def compute_error(trial: nn.ModuleList, pairs: Sequence[Pair], backward: bool = False) -> float:
     """``Σ ‖pool(x) − y‖² / Σ ‖y‖²``, with gradients if asked."""
     scale = sum(float(y.float().square().sum()) for _, _, y in pairs) or 1.0
     total = 0.0

@@ -32,7 +32,7 @@ TREE_MASK = [[0.5, -1.0, 0.5], [0.5, -1.0, 0.5], [0.5, -1.0, 0.5]]
 FILTERS = [[[0.0, 0.2, 0.0], [0.2, 0.4, 0.2], [0.0, 0.2, 0.0]], [[0.4, 0.4, 0.4], [0.0, 0.0, 0.0], [-0.4, -0.4, -0.4]]]
 
 WIDTH, TOP, STEP, CELL, BAR = 1000, 46, 94, 24, 136  # in hundredths of an inch
-REGION_AT, POOL_AT, MASK_AT, SAID_AT, LEFT_AT, BAR_AT, RIGHT_AT, OUTPUT_AT = 20, 180, 386, 466, 564, 646, 792, 898
+REGION_AT, POOL_AT, MASK_AT, SOURCE_AT, LEFT_AT, BAR_AT, RIGHT_AT, OUTPUT_AT = 20, 180, 386, 466, 564, 646, 792, 898
 
 Colours = Callable[[float], Any]
 
@@ -44,7 +44,7 @@ class Row:
     name: str
     formula: str
     p: float
-    said: str  # where p comes from
+    source: str  # of p
     left: float
     right: float
     value: float
@@ -52,7 +52,7 @@ class Row:
     filters: Tensor | None = None
 
 
-def rows() -> list[Row]:
+def compute_rows() -> list[Row]:
     """The five pools on the region."""
     x = torch.tensor(REGION)[None, None]
     masks, filters = torch.tensor([MASK, TREE_MASK]), torch.tensor(FILTERS)
@@ -61,7 +61,7 @@ def rows() -> list[Row]:
     v1, v2 = (functional.tree_pool2d(x, None, v[None], 3).item() for v in filters)
     dots = [functional.tree_pool2d(x, None, w[None], 3) for w in masks]  # a gate's inner product is a filter's
     gate, root = (torch.sigmoid(dot).item() for dot in dots)
-    gate_said, root_said = (
+    gate_source, root_source = (
         f"$s$ = σ(ω·$x$)\n   = σ({format_number(dot.item())})\n   = {format_number(s)}"
         for dot, s in zip(dots, (gate, root), strict=True)
     )
@@ -73,14 +73,14 @@ def rows() -> list[Row]:
         Row("max", "max $x$", 1, "fixed: all max", largest, mean, largest),
         Row("average", "mean $x$", 0, "fixed: all mean", largest, mean, mean),
         Row("mixed", "$a$ max $x$ + (1 − $a$) mean $x$", MIX, mix, largest, mean, mixed),
-        Row("gated", "$s$ max $x$ + (1 − $s$) mean $x$", gate, gate_said, largest, mean, gated, masks[0]),
-        Row("tree, 2 levels", f"$s$ {V1} + (1 − $s$) {V2}", root, root_said, v1, v2, tree, masks[1], filters),
+        Row("gated", "$s$ max $x$ + (1 − $s$) mean $x$", gate, gate_source, largest, mean, gated, masks[0]),
+        Row("tree, 2 levels", f"$s$ {V1} + (1 − $s$) {V2}", root, root_source, v1, v2, tree, masks[1], filters),
     ]
 
 
 def draw() -> Figure:
     """The figure, on a white ground of its own."""
-    drawn = rows()
+    drawn = compute_rows()
     height = TOP + STEP * len(drawn) + 6
     figure = Figure(figsize=(WIDTH / 100, height / 100), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
@@ -96,11 +96,11 @@ def draw() -> Figure:
         axes.text(x, 27, head, color=GREY, fontsize=9, ha=align, va="center")
     middle = TOP + STEP * len(drawn) / 2
     axes.text(REGION_AT + 57, middle - 71, "region $x$", color=GREY, fontsize=9, ha="center", va="center")
-    cells(axes, REGION, REGION_AT, middle - 57, VALUES, GREY, cell=38, fontsize=11)
+    draw_cells(axes, REGION, REGION_AT, middle - 57, VALUES, GREY, cell=38, fontsize=11)
     for place, row in enumerate(drawn):
         y = TOP + STEP * (place + 0.5)
         axes.plot([POOL_AT, WIDTH - 20], [y - STEP / 2] * 2, color=PALE, linewidth=0.8)
-        arrow(axes, (REGION_AT + 118, middle), (POOL_AT - 8, y))
+        draw_arrow(axes, (REGION_AT + 118, middle), (POOL_AT - 8, y))
         draw_row(axes, row, y)
     return figure
 
@@ -109,42 +109,44 @@ def draw_row(axes: Any, row: Row, y: float) -> None:
     """Name, proportion, blend and output of one pool, centred on height ``y``."""
     axes.text(POOL_AT, y - 11, row.name, fontsize=12, weight="bold", color=INK, va="center")
     axes.text(POOL_AT, y + 13, row.formula, fontsize=9.2, color=INK, va="center")
-    said_at, top = MASK_AT, y - 1.5 * CELL
+    source_at, top = MASK_AT, y - 1.5 * CELL
     if row.mask is not None:
         axes.text(MASK_AT - 7, y, "ω", fontsize=10, style="italic", color=INK, ha="right", va="center")
-        cells(axes, row.mask.tolist(), MASK_AT, top, SIGNED, GREY)
-        said_at = SAID_AT
-    axes.text(said_at, y, row.said, fontsize=9, color=INK, va="center", linespacing=1.5)
+        draw_cells(axes, row.mask.tolist(), MASK_AT, top, SIGNED, GREY)
+        source_at = SOURCE_AT
+    axes.text(source_at, y, row.source, fontsize=9, color=INK, va="center", linespacing=1.5)
 
     words, grids = ("max", "mean"), [REGION, REGION]
-    colours: tuple[Colours, Colours] = (winner, even)
+    colours: tuple[Colours, Colours] = (colour_maximum, colour_evenly)
     if row.filters is not None:
         words, grids, colours = (V1, V2), row.filters.tolist(), (SIGNED, SIGNED)
     split, label = BAR * row.p, {"fontsize": 8.5, "va": "center"}
     if row.p > 0:  # a side without a part is not read at all
-        cells(axes, grids[0], LEFT_AT, top, colours[0], LEFT)
-        part(axes, BAR_AT, split, y, LEFT)
+        draw_cells(axes, grids[0], LEFT_AT, top, colours[0], LEFT)
+        draw_share(axes, BAR_AT, split, y, LEFT)
         axes.text(BAR_AT, y - 20, f"{words[0]} = {format_number(row.left)}", color=LEFT, **label)
     if row.p < 1:
-        cells(axes, grids[1], RIGHT_AT, top, colours[1], RIGHT)
-        part(axes, BAR_AT + split, BAR - split, y, RIGHT)
+        draw_cells(axes, grids[1], RIGHT_AT, top, colours[1], RIGHT)
+        draw_share(axes, BAR_AT + split, BAR - split, y, RIGHT)
         axes.text(BAR_AT + BAR, y + 20, f"{words[1]} = {format_number(row.right)}", color=RIGHT, ha="right", **label)
 
-    arrow(axes, (RIGHT_AT + 3 * CELL + 5, y), (OUTPUT_AT - 5, y))
-    box = FancyBboxPatch((OUTPUT_AT, y - 17), 82, 34, boxstyle="round,pad=0,rounding_size=5", fc=tint(row.p), ec=GREY)
+    draw_arrow(axes, (RIGHT_AT + 3 * CELL + 5, y), (OUTPUT_AT - 5, y))
+    box = FancyBboxPatch(
+        (OUTPUT_AT, y - 17), 82, 34, boxstyle="round,pad=0,rounding_size=5", fc=blend_sides(row.p), ec=GREY
+    )
     axes.add_patch(box)
     axes.text(
         OUTPUT_AT + 41, y + 1, format_number(row.value), fontsize=14, weight="bold", color=INK, ha="center", va="center"
     )
 
 
-def part(axes: Any, x: float, width: float, y: float, colour: str) -> None:
+def draw_share(axes: Any, x: float, width: float, y: float, colour: str) -> None:
     """One side's part of the blend, with its percentage."""
     axes.add_patch(Rectangle((x, y - 9), width, 18, facecolor=colour, linewidth=0))
     axes.text(x + width / 2, y, f"{width / BAR:.0%}", fontsize=8, color="white", ha="center", va="center")
 
 
-def cells(
+def draw_cells(
     axes: Any,
     grid: list[list[float]],
     x: float,
@@ -160,7 +162,7 @@ def cells(
             colour = colours(0.5 + 0.35 * value) if colours is SIGNED else colours(value)
             corner = (x + j * cell, y + i * cell)
             axes.add_patch(Rectangle(corner, cell, cell, facecolor=colour, edgecolor=PALE, linewidth=0.7))
-            ink = INK if colours is not winner else "white" if colour == to_rgb(LEFT) else GREY
+            ink = INK if colours is not colour_maximum else "white" if colour == to_rgb(LEFT) else GREY
             said = (
                 format_number(value, 1).replace("0.", ".").replace(".0", "")
                 if colours is SIGNED
@@ -171,22 +173,22 @@ def cells(
     axes.add_patch(Rectangle((x, y), 3 * cell, 3 * cell, facecolor="none", edgecolor=frame, linewidth=1.2))
 
 
-def winner(value: float) -> Any:
+def colour_maximum(value: float) -> Any:
     """Colour only the largest cell of the region: what max reads."""
     return to_rgb(LEFT) if value == max(map(max, REGION)) else to_rgb("white")
 
 
-def even(value: float) -> Any:
+def colour_evenly(value: float) -> Any:
     """Colour every cell alike: what the mean reads."""
-    return tint(0)
+    return blend_sides(0)
 
 
-def tint(p: float) -> tuple[float, ...]:
+def blend_sides(p: float) -> tuple[float, ...]:
     """A light mixture of the two sides' colours."""
     return tuple(1 - 0.3 * (1 - (p * l + (1 - p) * r)) for l, r in zip(to_rgb(LEFT), to_rgb(RIGHT), strict=True))
 
 
-def arrow(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+def draw_arrow(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
     """An arrow that leaves and arrives horizontally."""
     (x, y), neck = end, (end[0] - 7, end[1])
     bend = (start[0] + neck[0]) / 2

@@ -37,6 +37,9 @@ def compare(
     ] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is done, what is left and how long it takes; train nothing.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
@@ -51,6 +54,7 @@ def compare(
     from rich.console import Console
 
     from ..lab.comparison import compare as lab
+    from ..lab.comparison import estimate
     from ..lab.data import DataError
     from ..lab.runs.run import RunError
     from ..lab.runs.train import TrainingError
@@ -64,8 +68,14 @@ def compare(
         changes |= dict(parse_change(text) for text in change or [])
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
+    stdout = sys.stdout
     try:
         with redirect_stdout(sys.stderr):  # what a user's network prints is no result
+            if dry_run:
+                print(
+                    estimate.describe_plan(runs, out, lab.count_jobs(jobs, threads, len(runs)), **options), file=stdout
+                )
+                return
             compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
     except (RunError, DataError) as error:
         fail(str(error), 2)
@@ -83,7 +93,7 @@ def compare(
         said = one.answer
         of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""
         if quiet:
-            print(of_data + said[0])
+            print(of_data + " ".join(said[: len(one.caveats.sentences) + 1]))
             continue
         print(lab.format_comparison(one), end="\n\n")
         print(of_data + "\n".join(said), f"Written: {page}", sep="\n")

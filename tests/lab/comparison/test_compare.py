@@ -1,7 +1,9 @@
 """``learnpool compare``: what it trains, what it says and writes, and what it refuses."""
 
+import itertools
 import json
 import linecache
+import re
 import shlex
 import shutil
 import sys
@@ -10,6 +12,7 @@ import pytest
 from PIL import Image
 
 from learnpool.lab.comparison import compare as lab
+from learnpool.lab.comparison import estimate
 from learnpool.lab.comparison.comparison import format_command, read_comparison
 from learnpool.lab.data import load
 from learnpool.lab.launch import loop, processes
@@ -119,7 +122,65 @@ def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path
     assert record == json.loads((tmp_path / "compare.json").read_text())
     begun.clear()
     status, text, error = learnpool(*words, "--seeds", "3", "--quiet")
-    assert (status, text, error, begun) == (0, record["answer"][0] + "\n", "", [])
+    assert (status, text, error, begun) == (0, " ".join(record["answer"][:-1]) + "\n", "", [])
+
+
+def test_a_report_is_replaced_only_by_one_that_says_all_it_did(tmp_path):
+    def plan(pools, seeds, **changes):
+        return lab.plan("cpu", ["digits"], pools, seeds, **changes)
+
+    def write(runs, ending):
+        record = {"baseline": runs[0].pool, "runs": [run.id for run in runs]}
+        (tmp_path / f"compare{ending}.json").write_text(json.dumps(record))
+        (tmp_path / f"report{ending}.html").touch()
+
+    first = plan(["max", "half"], 2)
+    assert lab.choose_ending(first, tmp_path, "") == ""
+    write(first, "")
+    assert lab.choose_ending(first, tmp_path, "") == ""
+    assert lab.choose_ending(plan(["max", "half"], 3), tmp_path, "") == ""  # more seeds
+    assert lab.choose_ending(plan(["max", "half", "gated"], 2), tmp_path, "") == ""  # more pools
+    for other in (["max", "gated"], ["half", "max"]):  # not the same runs, not the same baseline
+        assert lab.choose_ending(plan(other, 2), tmp_path, "") == f"-{'-'.join(other)}"
+    assert lab.choose_ending(first, tmp_path, "-mnist") == "-mnist"
+    longer = plan(["max", "half"], 2, epochs=3)
+    assert lab.choose_ending(longer, tmp_path, "") == "-max-half"
+    write(longer, "-max-half")
+    unlike = lab.choose_ending(plan(["max", "half"], 2, epochs=4), tmp_path, "")
+    assert unlike.startswith("-max-half-")
+    assert len(unlike) == len("-max-half-01234567")
+    (tmp_path / "compare.json").write_text("damaged")
+    assert lab.choose_ending(first, tmp_path, "") != ""
+    (tmp_path / "compare.json").unlink()
+    assert lab.choose_ending(first, tmp_path, "") != ""  # a page we know nothing of
+
+
+def test_a_dry_run_shows_what_is_done_and_writes_nothing(comparison, learnpool, monkeypatch):
+    out, runs = comparison
+    before = sorted(path.name for path in out.iterdir())
+    measured = []
+    monkeypatch.setattr(estimate, "measure_epoch", lambda run, **options: measured.append(run) or 90.0)
+    words = shlex.split(format_command(runs))[1:]
+    words[words.index("--seeds") + 1] = "3"
+    status, text, error = learnpool(*words, "--out", str(out), "--jobs", "2", "--dry-run")
+    assert (status, error) == (0, "")
+    assert re.search(r"digits +gated +3 +2 +2 ", text)  # one seed of two epochs is left
+    assert f"15 runs, 10 of them done in {out}; about " in text
+    assert "with 2 at a time" in text
+    assert [run.pool for run in measured] == ["max", "half", "mixed", "gated", "tree2:channel+max"]
+    status, text, _ = learnpool(*shlex.split(format_command(runs))[1:], "--out", str(out), "--dry-run")
+    assert text.endswith(f"10 runs, 10 of them done in {out}; nothing to train.\n")
+    assert sorted(path.name for path in out.iterdir()) == before
+
+
+def test_an_epoch_is_estimated_from_its_steps(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    clock = itertools.count()
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: float(next(clock)))
+    run = preset("cpu", "digits", width=0.05, batch=20, train_size=400)
+    # 20 steps of a second each, and a third of the steps that 125 validation and 540 test images would be.
+    assert estimate.measure_epoch(run) == pytest.approx(20 + (125 + 540) / 20 / 3)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_data_sets_have_a_report_each(photos, learnpool):

@@ -124,6 +124,21 @@ def test_a_value_of_the_paper_with_and_without_its_spread():
     assert report.format_paper_error(None) is None
 
 
+def test_the_command_names_the_directories(comparison, monkeypatch, tmp_path):
+    out, runs = comparison
+    paths = pretend(out, runs, tmp_path, lambda run: run | {"data": "cifar10"})
+
+    def elsewhere(record):
+        record["starts"][-1] |= {"out": "runs/mine", "data_dir": "my data"}
+        return record
+
+    for path in paths:
+        rewritten(path / "env.json", elsewhere)
+    fetch, compare = report.format_commands(read_comparison(paths))[1:]
+    assert fetch == "learnpool data get cifar10 --data-dir 'my data'"
+    assert compare.endswith("--data-dir 'my data' --out runs/mine")
+
+
 def pretend(out, runs, where, change, classes=None, cpu=None):
     """The directories of other runs with the same results."""
     paths = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,16 +50,43 @@ def compare(
 ) -> dict[Path, Comparison]:
     """Train what is missing in ``out``, write ``report.html`` and ``compare.json`` there, and return what they say.
 
-    For several data sets that is a report each, ``report-mnist.html`` and so on.
+    For several data sets that is a report each, ``report-mnist.html`` and so on. A report of other runs is not
+    replaced: then ours has the names of its pools too.
     """
     train_missing(runs, out, jobs=jobs, ray=ray, console=console, **options)
     comparisons = {}
     for data in (several := list(dict.fromkeys(run.data for run in runs))):
-        ending = f"-{make_file_name(data)}" if len(several) > 1 else ""
+        ours = [run for run in runs if run.data == data]
+        ending = choose_ending(ours, out, f"-{make_file_name(data)}" if len(several) > 1 else "")
         page = out / f"report{ending}.html"
-        comparisons[page] = report.write([out / run.id for run in runs if run.data == data], page)
+        comparisons[page] = report.write([out / run.id for run in ours], page)
         files.write_json(out / f"compare{ending}.json", to_record(comparisons[page]))
     return comparisons
+
+
+def choose_ending(runs: Sequence[Run], out: Path, ending: str) -> str:
+    """The first ending of ``report.html`` and ``compare.json`` that is free, or whose report ours says all of."""
+    pools = make_file_name("-".join(dict.fromkeys(run.pool for run in runs)))[:80]
+    digest = hashlib.sha256(" ".join(run.id for run in runs).encode()).hexdigest()[:8]
+    endings = [ending, f"{ending}-{pools}", f"{ending}-{pools}-{digest}"]
+    return next((name for name in endings[:2] if may_replace(runs, out, name)), endings[2])
+
+
+def may_replace(runs: Sequence[Run], out: Path, ending: str) -> bool:
+    """Whether no report has this ending, or one with the same baseline and no runs but ours."""
+    record, page = out / f"compare{ending}.json", out / f"report{ending}.html"
+    if not record.exists():
+        return not page.exists()
+    try:
+        before = json.loads(record.read_text(encoding="utf-8"))
+        return bool(before["baseline"] == runs[0].pool and {*before["runs"]} <= {run.id for run in runs})
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def count_jobs(jobs: int | None, threads: int, runs: int) -> int:
+    """Runs at a time: as many as were asked for or there are cores."""
+    return min(jobs or max(1, hardware.count_cores() // threads), runs)
 
 
 def train_missing(
@@ -78,7 +107,7 @@ def train_missing(
     options = {"threads": 1} | {name: value for name, value in options.items() if value is not None}
     # Seeds outside, so that a busy minute of the machine hits all pools.
     ordered = sorted(runs, key=lambda run: run.seed)
-    at_once = min(jobs or max(1, hardware.count_cores() // options["threads"]), len(runs))
+    at_once = count_jobs(jobs, options["threads"], len(runs))
     epochs = sum(run.epochs for run in runs)
     bar = progress.show_bar("training", console or Console(quiet=True))
     with directory.lock(out, "another command is training here; wait, or give another --out"), bar as show:

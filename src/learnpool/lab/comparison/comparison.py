@@ -120,8 +120,8 @@ def _read_training(pool: str, runs: Sequence[FinishedRun]) -> PoolTraining:
     )
 
 
-def format_command(runs: Sequence[Run]) -> str:
-    """The ``learnpool compare`` that gives these runs: the preset that is nearest, and what differs from it."""
+def format_command(runs: Sequence[Run], out: str | None = None, data_dir: str | None = None) -> str:
+    """The ``learnpool compare`` that gives these runs: the preset that is nearest, what differs from it, and where."""
     run = runs[0]
     pools, seeds = list(dict.fromkeys(r.pool for r in runs)), {r.seed for r in runs}
     changes = {name: _find_changes(name, run) for name in PRESETS}
@@ -130,7 +130,8 @@ def format_command(runs: Sequence[Run]) -> str:
     words += ["--preset", name, *(["--model", run.net] if run.net != "dsn" else [])]
     for field, value in changes[name].items():
         words += ["--set", f"{field}={_format_value(value)}"]
-    return shlex.join(words)
+    words += ["--data-dir", data_dir] if data_dir is not None else []
+    return shlex.join([*words, *(["--out", out] if out is not None else [])])
 
 
 def _find_changes(name: str, run: Run) -> dict[str, Any]:

@@ -6,6 +6,7 @@ only our own pictures are not.
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -133,10 +134,12 @@ def describe_nodes(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
 
 def format_commands(c: Comparison) -> list[str]:
     """What to type to get these numbers."""
-    run = c.first.run
+    run, start = c.first.run, c.first.starts[-1]
+    out, data_dir = start.get("out") or str(c.first.path.parent), start.get("data_dir")  # older runs do not say
     install = f'pip install "learnpool[lab]=={__version__}"'
-    fetch = [f"learnpool data get {run.data}"] if run.data in SOURCES else []
-    return [install, *fetch, format_command([finished.run for finished in c.runs])]
+    words = ["learnpool", "data", "get", run.data, *(["--data-dir", data_dir] if data_dir is not None else [])]
+    fetch = [shlex.join(words)] if run.data in SOURCES else []
+    return [install, *fetch, format_command([finished.run for finished in c.runs], out, data_dir)]
 
 
 def describe_machines(c: Comparison) -> list[dict[str, Any]]:

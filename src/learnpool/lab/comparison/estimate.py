@@ -1,0 +1,75 @@
+"""What a comparison would train and reuse, and how long that takes, from a few measured steps; nothing is written."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...formatting import format_count, format_table
+from .. import hardware
+from ..launch.loop import read_finished
+from ..progress import format_seconds
+from ..runs import checkpoint
+from ..runs.batches import load_batches
+from ..runs.distributed import join_ranks
+from ..runs.run import Run
+from ..runs.training import Step, Training
+
+WARM, STEPS = 2, 5  # steps that are not counted, and that are
+EVALUATION = 1 / 3  # a forward pass, as a part of a training step on as many images
+
+
+def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> str:
+    """A row for every data set and pool: seeds, those that are done, epochs left and their time; then the whole."""
+    finished = read_finished(runs, out)
+    left = {run: 0 if run in finished else run.epochs - count_epochs(out / run.id) for run in runs}
+    rows, whole = [["data", "pool", "seeds", "done", "epochs left", "an epoch", "time"]], 0.0
+    for data, pool in dict.fromkeys((run.data, run.pool) for run in runs):
+        group = [run for run in runs if (run.data, run.pool) == (data, pool)]
+        epochs = sum(left[run] for run in group)
+        done = str(sum(run in finished for run in group))
+        epoch = measure_epoch(group[0], **options) if epochs else 0.0
+        times = [format_seconds(epoch), format_seconds(epoch * epochs)] if epochs else ["–", "–"]
+        rows.append([data, pool, str(len(group)), done, str(epochs), *times])
+        whole += epoch * epochs
+    todo = [run for run in runs if left[run]]
+    at_once = max(1, min(jobs, len(todo)))
+    text = f"{format_count(len(runs), 'run')}, {len(runs) - len(todo)} of them done in {out}; "
+    if not todo:
+        return f"{format_table(rows, right=range(2, 7))}\n\n{text}nothing to train."
+    text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now."
+    return f"{format_table(rows, right=range(2, 7))}\n\n{text}"
+
+
+def count_epochs(path: Path) -> int:
+    """Epochs that an interrupted run keeps."""
+    record = checkpoint.read_record(path) if path.is_dir() else None
+    return 0 if record is None else int(record["epoch"])
+
+
+def measure_epoch(
+    run: Run, *, data_dir: Path | None = None, threads: int = 1, workers: int = 0, device: str | None = None
+) -> float:
+    """Seconds of an epoch, by the median of a few steps of training and a share of them for evaluation."""
+    with hardware.use_threads(threads), join_ranks(device) as ranks, torch.random.fork_rng():
+        batches = load_batches(run, data_dir, ranks, workers)
+        training, marks = Training(run, batches, ranks, Path(), None), list[float]()
+
+        def watch(step: Step) -> None:
+            marks.append(time.perf_counter())
+            if len(marks) > WARM + STEPS:
+                raise StopIteration
+
+        with suppress(StopIteration):
+            training.train_epoch(watch)
+    steps = [after - before for before, after in itertools.pairwise(marks)][-STEPS:]
+    step = statistics.median(steps) if steps else 0.0
+    evaluated = len(batches.validation.labels) + len(batches.test.labels)
+    return step * (batches.steps + EVALUATION * evaluated / run.batch)

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-baseline test-sanitize test-zoo check clean
+.PHONY: demo test test-baseline test-sanitize test-zoo check format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
@@ -14,6 +14,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
@@ -26,7 +27,7 @@ SANITIZED := build/sanitized/learnpool/ops/cpu/library.abi3.so
 test-sanitize: $(SANITIZED)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
 	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \
-	$(BIN)/python -m pytest tests/ops/test_cpu.py tests/ops/test_limits.py -p no:cacheprovider
+	$(BIN)/python -m pytest tests/ops/test_cpu.py tests/ops/test_cpu_source.py tests/ops/test_limits.py -p no:cacheprovider
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
@@ -38,8 +39,15 @@ test-zoo: .venv-zoo/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# Python and C++.
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
 
 clean:
 	rm -rf $(VENV) .venv-zoo build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

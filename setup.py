@@ -33,12 +33,13 @@ def extension():
                 print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
 
     flags = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    flags += ["-Werror=switch"]  # a new code of a program must be handled everywhere
     sanitize = ["-fsanitize=address,undefined"] if os.environ.get("LEARNPOOL_SANITIZE") == "1" else []
     if sanitize:
         flags += [*sanitize, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
     library = CppExtension(
         "learnpool.ops.cpu.library",
-        [str(SOURCES / f"{name}.cpp") for name in ("library", "baseline", "avx2", "avx512")],
+        [str(SOURCES / f"{name}.cpp") for name in ("library", "program", "baseline", "avx2", "avx512")],
         depends=[str(path) for path in SOURCES.glob("*.h")],
         extra_compile_args=flags,
         extra_link_args=sanitize,

@@ -17,19 +17,25 @@ class Status(NamedTuple):
     detail: str
 
 
-def _load_cpu() -> Status:
-    # LEARNPOOL_CPU_LIBRARY names another build of the same source, to test a change without installing it.
+def find_library() -> Path | None:
+    """The compiled library; ``LEARNPOOL_CPU_LIBRARY`` names another build, to test a change without installing it."""
     other = os.environ.get("LEARNPOOL_CPU_LIBRARY")
-    found = [Path(other)] if other else sorted(Path(__file__).parent.glob("library*.so"))
-    if not found:
+    if other:
+        return Path(other)
+    return next(iter(sorted(Path(__file__).parent.glob("library*.so"))), None)
+
+
+def _load_cpu() -> Status:
+    path = find_library()
+    if path is None:
         return Status(False, "not built: no C++ compiler was found when learnpool was installed")
     try:
-        torch.ops.load_library(found[0])
-        name = ctypes.CDLL(str(found[0])).learnpool_isa
+        torch.ops.load_library(path)
+        get_isa = ctypes.CDLL(str(path)).learnpool_isa
     except (OSError, AttributeError) as error:
         return Status(False, f"built, but it does not load: {str(error).splitlines()[0]}")
-    name.restype = ctypes.c_char_p
-    return Status(True, name().decode())
+    get_isa.restype = ctypes.c_char_p
+    return Status(True, get_isa().decode())
 
 
 CPU = _load_cpu()

@@ -1,15 +1,13 @@
-// The kernels for avx2; compiled everywhere, run only where the processor has it.
+// The kernels for AVX2; compiled everywhere, run only where the processor has it.
 #include "headers.h"
 
 #if defined(__x86_64__)
 #pragma GCC target("avx2,fma,f16c,prfchw")
-#define BYTES 32
-namespace learnpool {
-namespace in_avx2 {
-#include "vec.h"
-#include "pool.h"
-}  // namespace in_avx2
+#define LEARNPOOL_ISA isa_avx2
+#define LEARNPOOL_BYTES 32
+#include "run.h"
 
-const Kernels avx2{"avx2", BYTES / sizeof(float), in_avx2::run<false>, in_avx2::run<true>};
+namespace learnpool {
+const Kernels avx2{"avx2", isa_avx2::LANES<float>, isa_avx2::run<false>, isa_avx2::run<true>};
 }  // namespace learnpool
 #endif

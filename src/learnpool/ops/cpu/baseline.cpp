@@ -1,13 +1,10 @@
 // The kernels with what every machine of this architecture has (SSE2 or NEON).
 #include "headers.h"
 
-#define BYTES 16
+#define LEARNPOOL_ISA isa_baseline
+#define LEARNPOOL_BYTES 16
+#include "run.h"
+
 namespace learnpool {
-namespace in_baseline {
-#include "vec.h"
-#include "pool.h"
-}  // namespace in_baseline
-
-const Kernels baseline{"baseline", BYTES / sizeof(float), in_baseline::run<false>, in_baseline::run<true>};
+const Kernels baseline{"baseline", isa_baseline::LANES<float>, isa_baseline::run<false>, isa_baseline::run<true>};
 }  // namespace learnpool
-

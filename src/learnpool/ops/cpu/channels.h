@@ -1,290 +1,410 @@
-// channels_last input: a vector is LANES neighbouring channels of one output.
+// channels_last input: a vector is LANES neighbouring channels of one output; every tap is a contiguous load as it is.
+#pragma once
 
-// One tap that exists at an output: its number, its cell in the image, and whether no output before it met that cell.
-struct TapCell {
-  int64_t tap, cell;
-  bool fresh;
+#include "headers.h"
+#include "isa.h"
+#include "scratch.h"
+#include "tree.h"
+#include "vec.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+// The taps of every output of an image that meet a cell. Rows and columns apart: tap and cell of an output are sums of the two.
+class OutputTaps {
+ public:
+  // A tap, its cell in the image, and whether no output before this one met that cell.
+  struct Tap {
+    int64_t tap, cell;
+    bool fresh;
+  };
+  struct List {
+    int64_t begin, end;  // among taps
+    int64_t count;       // what an average divides by
+    int64_t size() const { return end - begin; }
+  };
+  std::vector<Tap> taps;
+  std::vector<List> rows, columns;
+  int64_t most = 0;     // taps of an output
+  bool covered = true;  // every cell meets an output
+
+  explicit OutputTaps(const Pooling& pool) {
+    list_rows(pool);
+    list_columns(pool);
+    most = find_longest(rows) * find_longest(columns);
+  }
+
+ private:
+  void add(int64_t tap, int64_t cell, char& seen) {
+    taps.push_back({tap, cell, !seen});
+    seen = true;
+  }
+
+  static int64_t find_longest(const std::vector<List>& lists) {
+    int64_t longest = 0;
+    for (const List& list : lists) longest = std::max(longest, list.size());
+    return longest;
+  }
+
+  void list_rows(const Pooling& pool) {
+    const Axis &d = pool.d, &h = pool.h;
+    std::vector<char> seen(d.in * h.in);
+    for (int64_t od = 0; od < d.out; ++od) {
+      for (int64_t oh = 0; oh < h.out; ++oh) {
+        const int64_t begin = int64_t(taps.size());
+        const Axis::Range deep = d.taps(od), high = h.taps(oh);
+        for (int64_t kd = deep.begin; kd < deep.end; ++kd) {
+          for (int64_t kh = high.begin; kh < high.end; ++kh) {
+            const int64_t row = d.cell(od, kd) * h.in + h.cell(oh, kh);
+            add((kd * h.kernel + kh) * pool.w.kernel, row * pool.w.in, seen[row]);
+          }
+        }
+        const int64_t count = d.count(od, pool.count_include_pad) * h.count(oh, pool.count_include_pad);
+        rows.push_back({begin, int64_t(taps.size()), count});
+      }
+    }
+    covered &= std::find(seen.begin(), seen.end(), 0) == seen.end();
+  }
+
+  void list_columns(const Pooling& pool) {
+    const Axis& w = pool.w;
+    std::vector<char> seen(w.in);
+    for (int64_t ow = 0; ow < w.out; ++ow) {
+      const int64_t begin = int64_t(taps.size());
+      const Axis::Range wide = w.taps(ow);
+      for (int64_t kw = wide.begin; kw < wide.end; ++kw) add(kw, w.cell(ow, kw), seen[w.cell(ow, kw)]);
+      columns.push_back({begin, int64_t(taps.size()), w.count(ow, pool.count_include_pad)});
+    }
+    covered &= std::find(seen.begin(), seen.end(), 0) == seen.end();
+  }
 };
 
-// The same for all channels of an output: where the cell begins in the image and in its gradient.
-struct Tap {
+// A tap of the present output: where its cell begins in the image and in its gradient.
+struct CellTap {
   int64_t tap, from, to;
   bool fresh;
 };
 
-// The taps of every output of an image, rows and columns apart: tap and cell of an output are sums of the two.
-struct Places {
-  struct List {
-    int64_t begin, end;  // among cells
-    int64_t count;       // what an average divides by
-    int64_t size() const { return end - begin; }
-  };
-  std::vector<TapCell> cells;
-  std::vector<List> rows, columns;
-  int64_t most;  // taps of an output
-  bool covered;  // every cell meets an output
-
-  explicit Places(const Call& call) {
-    const bool pad = call.count_include_pad;
-    std::vector<char> row_seen(call.d.in * call.h.in), column_seen(call.w.in);
-    auto add = [&](int64_t tap, int64_t cell, char& seen) {
-      cells.push_back({tap, cell, !seen});
-      seen = true;
-    };
-    for (int64_t od = 0; od < call.d.out; ++od) {
-      for (int64_t oh = 0; oh < call.h.out; ++oh) {
-        const int64_t begin = int64_t(cells.size());
-        const Axis::Range deep = call.d.taps(od), high = call.h.taps(oh);
-        for (int64_t kd = deep.begin; kd < deep.end; ++kd) {
-          for (int64_t kh = high.begin; kh < high.end; ++kh) {
-            const int64_t row = call.d.cell(od, kd) * call.h.in + call.h.cell(oh, kh);
-            add((kd * call.h.kernel + kh) * call.w.kernel, row * call.w.in, row_seen[row]);
-          }
-        }
-        rows.push_back({begin, int64_t(cells.size()), call.d.count(od, pad) * call.h.count(oh, pad)});
-      }
-    }
-    for (int64_t ow = 0; ow < call.w.out; ++ow) {
-      const int64_t begin = int64_t(cells.size());
-      const Axis::Range wide = call.w.taps(ow);
-      for (int64_t kw = wide.begin; kw < wide.end; ++kw) add(kw, call.w.cell(ow, kw), column_seen[call.w.cell(ow, kw)]);
-      columns.push_back({begin, int64_t(cells.size()), call.w.count(ow, pad)});
-    }
-    auto largest = [](const std::vector<List>& lists) {
-      int64_t most = 0;
-      for (const List& list : lists) most = std::max(most, list.size());
-      return most;
-    };
-    most = largest(rows) * largest(columns);
-    auto all = [](const std::vector<char>& seen) { return std::find(seen.begin(), seen.end(), 0) == seen.end(); };
-    covered = all(row_seen) && all(column_seen);
-  }
-};
-
-// What the parameters of a call look like from a vector of channels.
-template <class A>
-struct Shared {
-  const A *masks, *mixes;  // at the first of the lanes, at this output
-  A *dmasks, *dmixes;
+// One vector of channels at one output: everything in memory begins at its first channel.
+template <class T>
+struct ChannelVector {
+  using A = Accumulator<T>;
+  const CellTap* taps;
+  int64_t tap_count;
+  int64_t lanes;  // channels that exist
+  Vec<A> cells;   // what an average divides by
+  const T *x, *grad;
+  T* y;
+  A* dx;  // or null
+  const A *weight, *mix;
+  A *dweight, *dmix;  // where every lane has its own: in the item's slice
+  Vec<A>*weight_sums, *mix_sums;
 };
 
 // One vector of channels at one output, forward or backward. TAPS: all taps exist, so many for the compiler, and lie side by
-// side in the masks, which all outputs share; -1: some taps.
+// side in the weights, which all outputs share; -1: some taps. FULL: all lanes exist. PER_LANE: channels have own parameters.
 template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL, int TAPS>
-INLINE void output(const Call& call, const Tap* taps, int64_t some, const T* x, Accumulator<T>* dx, const T* grad, T* y,
-                   int64_t count, Vec<Accumulator<T>> cells, const Shared<Accumulator<T>>& shared, Vec<Accumulator<T>>* sums,
-                   Vec<Accumulator<T>>* mix_sums, Region<Accumulator<T>, P>& region) {
-  constexpr int D = P::weights;
+struct VectorPooling {
   using A = Accumulator<T>;
   using V = Vec<A>;
   using M = Mask<A>;
-  const int64_t dots = D >= 0 ? D : call.plan.weights, all_taps = TAPS >= 0 ? TAPS : call.taps(), many = TAPS >= 0 ? TAPS : some;
-  constexpr int kept = D > 0 ? D : 1, seen = TAPS >= 0 ? TAPS : 1;
-  auto number = [&](int64_t i) { return TAPS >= 0 ? i : taps[i].tap; };
-  auto weight = [&](int64_t d, int64_t i) -> V {
-    const A* w = shared.masks + (TAPS >= 0 ? d * TAPS + i : d * call.weight.row + taps[i].tap * call.weight.tap);
+  static constexpr int D = P::weights, KEPT = D > 0 ? D : 1, SEEN = TAPS >= 0 ? TAPS : 1;
+
+  const Call& call;
+  const ChannelVector<T>& at;
+  Region<A, P>& region;
+  V values[SEEN], best;  // of all taps; the maximum
+  M winner;              // where not all taps are known
+
+  INLINE VectorPooling(const Call& call, const ChannelVector<T>& at, Region<A, P>& region) : call(call), at(at), region(region) {}
+
+  INLINE int64_t dots() const { return D >= 0 ? D : call.pool.program.weights; }
+  INLINE int64_t tap_count() const { return TAPS >= 0 ? TAPS : at.tap_count; }
+  INLINE int64_t number(int64_t i) const { return TAPS >= 0 ? i : at.taps[i].tap; }
+  INLINE V weight(int64_t d, int64_t i) const {
+    const Parameter& strides = call.memory.weight;
+    const A* w = at.weight + (TAPS >= 0 ? d * TAPS + i : d * strides.row + at.taps[i].tap * strides.tap);
     if constexpr (PER_LANE) return load<V>(w);
-    else return all<A>(*w);
-  };
-  auto mix = [&](int64_t m) -> V {
-    const A* a = shared.mixes + m * call.mix.row;
-    if constexpr (PER_LANE) return load<V>(a);
-    else return all<A>(*a);
-  };
-
-  V z[kept] = {}, best = all<A>(-std::numeric_limits<A>::infinity()), total{}, values[seen];
-  M winner = M{} + Lane<A>(many == 0 ? -1 : number(0));
-  if constexpr (D < 0) {
-    for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
+    else return broadcast<A>(*w);
   }
+  INLINE V cell(int64_t i) const { return load_as<A, FULL>(at.x + at.taps[i].from, at.lanes); }
+
+  // Maximum, mean and inner products; false if there is NaN and straight code cannot tell which tap holds the maximum.
+  INLINE bool respond() {
+    const int64_t count = tap_count(), rows = dots();
+    V z[KEPT] = {}, total{};
+    best = broadcast<A>(-std::numeric_limits<A>::infinity());
+    winner = M{} + Lane<A>(count == 0 ? -1 : number(0));
+    if constexpr (D < 0) {
+      for (int64_t d = 0; d < rows; ++d) region.dots[d] = V{};
+    }
 #pragma GCC unroll 9
-  for (int64_t i = 0; i < many; ++i) {
-    const V v = gather<A, FULL>(x + taps[i].from, count);
-    if constexpr (TAPS >= 0) values[i] = v;
-    if constexpr (P::extremes) {
-      if constexpr (TAPS >= 0) {
-        best = v > best ? v : best;
-      } else {
-        const M won = wins<A>(v, best);
-        best = won ? v : best;
-        if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
+    for (int64_t i = 0; i < count; ++i) {
+      const V v = cell(i);
+      if constexpr (TAPS >= 0) values[i] = v;
+      if constexpr (P::statistics) {
+        if constexpr (TAPS >= 0) {
+          best = v > best ? v : best;
+        } else {
+          const M won = is_new_maximum<A>(v, best);
+          best = won ? v : best;
+          if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
+        }
+        total += v;
       }
-      total += v;
-    }
-    if constexpr (D >= 0) {
+      if constexpr (D >= 0) {
 #pragma GCC unroll 8
-      for (int d = 0; d < D; ++d) z[d] += weight(d, i) * v;
-    } else {
-      for (int64_t d = 0; d < dots; ++d) region.dots[d] += weight(d, i) * v;
+        for (int d = 0; d < D; ++d) z[d] += weight(d, i) * v;
+      } else {
+        for (int64_t d = 0; d < rows; ++d) region.dots[d] += weight(d, i) * v;
+      }
     }
-  }
-  if constexpr (TAPS >= 0 && P::extremes) {
-    if (__builtin_expect(has_nan<A>(total), false)) {  // or infinities that add up to one
-      return output<T, P, BACKWARD, PER_LANE, FULL, -1>(call, taps, some, x, dx, grad, y, count, cells, shared, sums, mix_sums,
-                                                        region);
+    if constexpr (TAPS >= 0 && P::statistics) {
+      if (__builtin_expect(has_nan<A>(total), false)) return false;  // or infinities that add up to one
     }
-  }
-  if constexpr (D > 0) {
-    for (int d = 0; d < D; ++d) region.dots[d] = z[d];
-  }
-  region.count = cells;
-  region.maximum = best;
-  region.mean = total / cells;
-  const V value = evaluate(call.plan, region, mix);
-  if constexpr (!BACKWARD) {
-    spread<A, FULL>(y, value, count);
-    return;
+    if constexpr (D > 0) {
+      for (int d = 0; d < D; ++d) region.dots[d] = z[d];
+    }
+    region.count = at.cells;
+    region.maximum = best;
+    region.mean = total / at.cells;
+    return true;
   }
 
-  descend(call.plan, region, gather<A, FULL>(grad, count));
-  if constexpr (!FULL) {  // a channel that does not exist has cells of zero, but a weight may be infinite
-    for (int64_t d = 0; d < dots; ++d) region.to_dot[d] = first_lanes<A>(region.to_dot[d], count);
-    for (int64_t m = 0; m < call.plan.mixes; ++m) region.to_mix[m] = first_lanes<A>(region.to_mix[m], count);
+  INLINE V evaluate_tree() {
+    return evaluate(call.pool.program, region, [&](int64_t m) -> V {
+      const A* a = at.mix + m * call.memory.mix.row;
+      if constexpr (PER_LANE) return load<V>(a);
+      else return broadcast<A>(*a);
+    });
   }
-  V c[kept];
-  if constexpr (D > 0) {
-    for (int d = 0; d < D; ++d) c[d] = region.to_dot[d];
+
+  INLINE void backpropagate_tree() {
+    const int64_t rows = dots();
+    backpropagate(call.pool.program, region, load_as<A, FULL>(at.grad, at.lanes));
+    if constexpr (!FULL) {  // a channel that does not exist has cells of zero, but a weight may be infinite
+      for (int64_t d = 0; d < rows; ++d) region.to_dot[d] = first_lanes<A>(region.to_dot[d], at.lanes);
+      for (int64_t m = 0; m < call.pool.program.mixes; ++m) region.to_mix[m] = first_lanes<A>(region.to_mix[m], at.lanes);
+    }
   }
-  auto reached = [&](int64_t d) { return D >= 0 ? c[D >= 0 ? d : 0] : region.to_dot[d]; };
-  if (dx != nullptr) {
+
+  INLINE void scatter_input_grad(const V* to_dot) const {
+    const int64_t count = tap_count(), rows = dots();
     alignas(64) static constexpr A zeros[LANES<A>] = {};
     M open = ~M{};  // the maximum is still to come
 #pragma GCC unroll 9
-    for (int64_t i = 0; i < many; ++i) {
-      A* to = dx + taps[i].to;
-      V received = gather<A, FULL>(taps[i].fresh ? zeros : to, count);
-      if constexpr (P::extremes) {
-        M paid;
+    for (int64_t i = 0; i < count; ++i) {
+      A* to = at.dx + at.taps[i].to;
+      V received = load_as<A, FULL>(at.taps[i].fresh ? zeros : to, at.lanes);
+      if constexpr (P::statistics) {
+        M is_maximum;
         if constexpr (TAPS >= 0) {
-          paid = (values[i] == best) & open;
-          open &= ~paid;
+          is_maximum = (values[i] == best) & open;
+          open &= ~is_maximum;
         } else {
-          paid = winner == Lane<A>(number(i));
+          is_maximum = winner == Lane<A>(number(i));
         }
-        received += region.to_mean + (paid ? region.to_max : V{});
+        received += region.to_mean + (is_maximum ? region.to_max : V{});
       }
 #pragma GCC unroll 8
-      for (int64_t d = 0; d < dots; ++d) received += reached(d) * weight(d, i);
-      spread<A, FULL>(to, received, count);
+      for (int64_t d = 0; d < rows; ++d) received += to_dot[d] * weight(d, i);
+      store_as<A, FULL>(to, received, at.lanes);
     }
   }
-  if (call.want_weight) {
+
+  INLINE void accumulate_weight_grad(const V* to_dot) const {
+    const int64_t count = tap_count(), rows = dots();
+    const Parameter& strides = call.memory.dweight;
+    const int64_t all_taps = TAPS >= 0 ? TAPS : call.pool.taps();
 #pragma GCC unroll 9
-    for (int64_t i = 0; i < many; ++i) {
-      const V v = TAPS >= 0 ? values[TAPS >= 0 ? i : 0] : gather<A, FULL>(x + taps[i].from, count);
+    for (int64_t i = 0; i < count; ++i) {
+      V v;
+      if constexpr (TAPS >= 0) v = values[i];
+      else v = cell(i);
 #pragma GCC unroll 8
-      for (int64_t d = 0; d < dots; ++d) {
+      for (int64_t d = 0; d < rows; ++d) {
         if constexpr (PER_LANE) {
-          A* to = shared.dmasks + d * call.dweight.row + taps[i].tap * call.dweight.tap;
-          spread<A, FULL>(to, gather<A, FULL>(to, count) + reached(d) * v, count);
+          A* to = at.dweight + d * strides.row + at.taps[i].tap * strides.tap;
+          store_as<A, FULL>(to, load_as<A, FULL>(to, at.lanes) + to_dot[d] * v, at.lanes);
         } else {
-          sums[d * all_taps + number(i)] += reached(d) * v;
+          at.weight_sums[d * all_taps + number(i)] += to_dot[d] * v;
         }
       }
     }
   }
-  if (call.want_mix) {
-    for (int64_t m = 0; m < (P::known ? P::mixes : call.plan.mixes); ++m) {
+
+  INLINE void accumulate_mix_grad() const {
+    for (int64_t m = 0; m < (P::known ? P::mixes : call.pool.program.mixes); ++m) {
       if constexpr (PER_LANE) {
-        A* to = shared.dmixes + m * call.dmix.row;
-        spread<A, FULL>(to, gather<A, FULL>(to, count) + region.to_mix[m], count);
+        A* to = at.dmix + m * call.memory.dmix.row;
+        store_as<A, FULL>(to, load_as<A, FULL>(to, at.lanes) + region.to_mix[m], at.lanes);
       } else {
-        mix_sums[m] += region.to_mix[m];
+        at.mix_sums[m] += region.to_mix[m];
       }
     }
   }
-}
+
+  // Returns false, having written nothing, if the general code has to do it.
+  INLINE bool run() {
+    if (!respond()) return false;
+    const V value = evaluate_tree();
+    if constexpr (!BACKWARD) {
+      store_as<A, FULL>(at.y, value, at.lanes);
+    } else {
+      backpropagate_tree();
+      V kept[KEPT];
+      if constexpr (D > 0) {
+        for (int d = 0; d < D; ++d) kept[d] = region.to_dot[d];
+      }
+      const V* to_dot = D >= 0 ? kept : static_cast<const V*>(region.to_dot);
+      if (at.dx != nullptr) scatter_input_grad(to_dot);
+      if (call.pool.weight_grad) accumulate_weight_grad(to_dot);
+      if (call.pool.mix_grad) accumulate_mix_grad();
+    }
+    return true;
+  }
+};
 
 template <class T, class P, bool BACKWARD, bool PER_LANE>
-void images(const Call& call, int64_t begin, int64_t end) {
+class ImagePooling {
   using A = Accumulator<T>;
-  using V = Vec<A>;
-  constexpr int64_t lanes = LANES<A>;
-  constexpr bool direct = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
-  Scratch scratch;
-  Region<A, P> region(call.plan, scratch);
-  const int64_t taps = call.taps();
-  A* room = BACKWARD && call.y != nullptr && !direct ? scratch.take<A>(call.cells() * call.channel_step) : nullptr;
-  V* sums = scratch.take<V>(call.plan.weights * taps);
-  V* mix_sums = scratch.take<V>(call.plan.mixes);
-  const Places places(call);
-  Tap* here = scratch.take<Tap>(places.most);
-  constexpr bool unrolled = P::known && !PER_LANE && direct && LANES<A> >= 8;
-  const bool dense = call.weight.tap == 1;  // masks are shared by all outputs
+  static constexpr bool DIRECT = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
+  static constexpr bool UNROLLED = P::known && !PER_LANE && DIRECT && LANES<A> >= 8;
 
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t c0 = item % call.channel_items() * call.channel_step, n0 = item / call.channel_items() * call.batch_step;
-    const int64_t c1 = std::min(c0 + call.channel_step, call.channels), n1 = std::min(n0 + call.batch_step, call.batch);
-    A* partial = static_cast<A*>(call.partial) + item * call.partial_item;
-    for (int64_t n = n0; n < n1; ++n) {
-      const T* x = static_cast<const T*>(call.x) + n * call.cells() * call.channels;
-      T* gradient = BACKWARD && call.y != nullptr ? static_cast<T*>(call.y) + n * call.cells() * call.channels : nullptr;
-      A* dx = nullptr;
-      int64_t dx_stride = call.channels;
-      if (gradient != nullptr) {
-        if constexpr (direct) {
-          dx = gradient;
-        } else {
-          dx = room - c0;
-          dx_stride = call.channel_step;
-        }
-      }
-      if (dx != nullptr && !places.covered) {
-        for (int64_t i = 0; i < call.cells(); ++i) std::memset(dx + i * dx_stride + c0, 0, sizeof(A) * (c1 - c0));
-      }
-      for (int64_t row = 0, place = 0; row < call.d.out * call.h.out; ++row) {
-        for (int64_t ow = 0; ow < call.w.out; ++ow, ++place) {
-          int64_t many = 0;
-          for (int64_t r = places.rows[row].begin; r < places.rows[row].end; ++r) {
-            const TapCell& line = places.cells[r];
-            for (int64_t c = places.columns[ow].begin; c < places.columns[ow].end; ++c) {
-              const TapCell& column = places.cells[c];
-              const int64_t cell = line.cell + column.cell;
-              const bool fresh = line.fresh && column.fresh && places.covered;
-              here[many++] = {line.tap + column.tap, cell * call.channels, cell * dx_stride, fresh};
-            }
-          }
-          const V cells = all<A>(A(std::max<int64_t>(1, places.rows[row].count * places.columns[ow].count)));
-          const int64_t out = (n * call.places() + place) * call.channels;
-          Shared<A> shared{static_cast<const A*>(call.weight.data) + place * call.weight.place,
-                           static_cast<const A*>(call.mix.data) + place * call.mix.place,
-                           partial + place * call.dweight.place, partial + call.dmix_offset + place * call.dmix.place};
-          const Shared<A> first = shared;
-          for (int64_t c = c0; c < c1; c += lanes) {
-            const T* grad = BACKWARD ? static_cast<const T*>(call.grad) + out + c : nullptr;
-            T* y = BACKWARD ? nullptr : static_cast<T*>(call.y) + out + c;
-            A* to = dx == nullptr ? nullptr : dx + c;
-            if constexpr (PER_LANE) {
-              shared.masks = first.masks + c * call.weight.channel;
-              shared.mixes = first.mixes + c * call.mix.channel;
-              shared.dmasks = first.dmasks + (c - c0) * call.dweight.channel;
-              shared.dmixes = first.dmixes + (c - c0) * call.dmix.channel;
-            }
-            auto at = [&](auto full, auto all_taps) {
-              output<T, P, BACKWARD, PER_LANE, decltype(full)::value, decltype(all_taps)::value>(
-                  call, here, many, x + c, to, grad, y, std::min(lanes, c1 - c), cells, shared, sums, mix_sums, region);
-            };
-            using Some = std::integral_constant<int, -1>;
-            if constexpr (unrolled) {
-              if (c + lanes <= c1 && dense && taps == 9 && many == 9) {
-                at(std::true_type{}, std::integral_constant<int, 9>{});
-                continue;
-              }
-            }
-            if (c + lanes <= c1) at(std::true_type{}, Some{});
-            else at(std::false_type{}, Some{});
-          }
-          if (BACKWARD && !PER_LANE && (call.dweight.place != 0 || call.dmix.place != 0)) {
-            flush<A>(call, sums, mix_sums, first.dmasks, first.dmixes);
-          }
-        }
-      }
-      if (gradient != nullptr && !direct) {
-        for (int64_t i = 0; i < call.cells(); ++i) {
-          for (int64_t c = c0; c < c1; ++c) gradient[i * call.channels + c] = narrow<T>(dx[i * dx_stride + c]);
-        }
+ public:
+  explicit ImagePooling(const Call& call)
+      : call_(call),
+        region_(call.pool.program, scratch_),
+        sums_(call.pool, scratch_),
+        output_taps_(call.pool),
+        taps_(scratch_.take<CellTap>(output_taps_.most)),
+        gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {}
+
+  void pool_item(int64_t item) {
+    box_ = call_.items.box(item);
+    slice_ = BACKWARD ? static_cast<A*>(call_.memory.slices) + item * call_.memory.slice : nullptr;
+    for (int64_t n = box_.n0; n < box_.n1; ++n) pool_image(n);
+    if (BACKWARD && !PER_LANE) sums_.flush(call_, slice_, slice_ + call_.memory.dmix_offset);
+  }
+
+ private:
+  const Call& call_;
+  Scratch scratch_;
+  Region<A, P> region_;
+  SharedSums<A> sums_;
+  const OutputTaps output_taps_;
+  CellTap* taps_;     // of the present output
+  A* gradients_;      // of an image of halves, for the channels of an item
+  Items::Box box_{};  // of the present item
+  A* slice_ = nullptr;
+  A* dx_ = nullptr;        // gradients of the present image, from the first channel of the item on; or null
+  int64_t dx_stride_ = 0;  // from cell to cell
+
+  bool collects() const { return BACKWARD && call_.pool.input_grad && !DIRECT; }
+
+  void pool_image(int64_t n) {
+    const Pooling& pool = call_.pool;
+    const int64_t image = n * pool.cells() * pool.channels, width = box_.c1 - box_.c0;
+    T* gradient = BACKWARD && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
+    if constexpr (DIRECT) {
+      dx_ = gradient;
+      dx_stride_ = pool.channels;
+    } else {
+      dx_ = gradients_;
+      dx_stride_ = call_.items.channel_step;
+    }
+    if (dx_ != nullptr && !output_taps_.covered) {
+      for (int64_t i = 0; i < pool.cells(); ++i) std::memset(dx_ + i * dx_stride_, 0, sizeof(A) * width);
+    }
+    const T* x = static_cast<const T*>(call_.memory.x) + image + box_.c0;
+    for (int64_t row = 0, o = 0; row < pool.d.out * pool.h.out; ++row) {
+      for (int64_t ow = 0; ow < pool.w.out; ++ow, ++o) pool_output(x, n * pool.outputs() + o, o, row, ow);
+    }
+    if constexpr (!DIRECT) {
+      if (gradient == nullptr) return;
+      for (int64_t i = 0; i < pool.cells(); ++i) {
+        for (int64_t c = 0; c < width; ++c) gradient[i * pool.channels + c] = narrow<T>(dx_[i * dx_stride_ + c]);
       }
     }
-    if (BACKWARD && !PER_LANE) flush<A>(call, sums, mix_sums, partial, partial + call.dmix_offset);
   }
-}
+
+  INLINE int64_t list_taps(int64_t row, int64_t ow) {
+    const OutputTaps::List rows = output_taps_.rows[row], columns = output_taps_.columns[ow];
+    const OutputTaps::Tap* all = output_taps_.taps.data();
+    const int64_t channels = call_.pool.channels, dx_stride = dx_stride_;
+    const bool covered = output_taps_.covered;
+    CellTap* next = taps_;
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const OutputTaps::Tap down = all[r];
+      for (int64_t c = columns.begin; c < columns.end; ++c) {
+        const OutputTaps::Tap across = all[c];
+        const int64_t cell = down.cell + across.cell;
+        *next++ = {down.tap + across.tap, cell * channels, cell * dx_stride, down.fresh && across.fresh && covered};
+      }
+    }
+    return next - taps_;
+  }
+
+  // All channels of the item at output `o` of an image, which is number `index` of the batch.
+  INLINE void pool_output(const T* x, int64_t index, int64_t o, int64_t row, int64_t ow) {
+    const Memory& memory = call_.memory;
+    const int64_t width = box_.c1 - box_.c0, first = index * call_.pool.channels + box_.c0;
+    const int64_t cells = output_taps_.rows[row].count * output_taps_.columns[ow].count;
+    const A* weight = static_cast<const A*>(memory.weight.data) + o * memory.weight.region + box_.c0 * memory.weight.channel;
+    const A* mix = static_cast<const A*>(memory.mix.data) + o * memory.mix.region + box_.c0 * memory.mix.channel;
+    A* dweight = BACKWARD ? slice_ + o * memory.dweight.region : nullptr;
+    A* dmix = BACKWARD ? slice_ + memory.dmix_offset + o * memory.dmix.region : nullptr;
+    ChannelVector<T> at;
+    at.taps = taps_;
+    at.tap_count = list_taps(row, ow);
+    at.cells = broadcast<A>(A(std::max<int64_t>(1, cells)));
+    at.weight_sums = sums_.weight;
+    at.mix_sums = sums_.mix;
+    at.weight = weight;
+    at.mix = mix;
+    at.dx = nullptr;
+    for (int64_t c = 0; c < width; c += LANES<A>) {
+      at.lanes = std::min(LANES<A>, width - c);
+      at.x = x + c;
+      if (dx_ != nullptr) at.dx = dx_ + c;
+      if constexpr (BACKWARD) at.grad = static_cast<const T*>(memory.grad) + first + c;
+      else at.y = static_cast<T*>(memory.y) + first + c;
+      if constexpr (PER_LANE) {
+        at.weight = weight + c * memory.weight.channel;
+        at.mix = mix + c * memory.mix.channel;
+        if constexpr (BACKWARD) {
+          at.dweight = dweight + c * memory.dweight.channel;
+          at.dmix = dmix + c * memory.dmix.channel;
+        }
+      }
+      pool_vector(at);
+    }
+    if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) sums_.flush(call_, dweight, dmix);
+  }
+
+  INLINE void pool_vector(const ChannelVector<T>& at) {
+    if constexpr (P::known) {
+      Region<A, P> region;  // in registers
+      pool_vector(at, region);
+    } else {
+      pool_vector(at, region_);
+    }
+  }
+
+  INLINE void pool_vector(const ChannelVector<T>& at, Region<A, P>& region) {
+    if (at.lanes < LANES<A>) {
+      VectorPooling<T, P, BACKWARD, PER_LANE, false, -1>(call_, at, region).run();
+      return;
+    }
+    if constexpr (UNROLLED) {
+      const bool dense = call_.memory.weight.tap == 1;  // weights are shared by all outputs
+      if (dense && call_.pool.taps() == 9 && at.tap_count == 9) {
+        if (VectorPooling<T, P, BACKWARD, PER_LANE, true, 9>(call_, at, region).run()) return;
+      }
+    }
+    VectorPooling<T, P, BACKWARD, PER_LANE, true, -1>(call_, at, region).run();
+  }
+};
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

@@ -1,17 +1,26 @@
-// Vectors by the compiler's own extension: the same source becomes SSE2, AVX2, AVX-512 or NEON. BYTES is the width.
-// Included inside a namespace of its own per instruction set, after all other headers.
+// Vectors by the compiler's own extension: the same source becomes SSE2, AVX2, AVX-512 or NEON.
+#pragma once
+
+#include "headers.h"
+#include "isa.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+using torch::headeronly::BFloat16;
+using torch::headeronly::Half;
 
 template <class A>
 struct VecOf;
 template <>
 struct VecOf<float> {
-  typedef float type __attribute__((vector_size(BYTES)));
-  typedef int32_t mask __attribute__((vector_size(BYTES)));
+  typedef float type __attribute__((vector_size(LEARNPOOL_BYTES)));
+  typedef int32_t mask __attribute__((vector_size(LEARNPOOL_BYTES)));
 };
 template <>
 struct VecOf<double> {
-  typedef double type __attribute__((vector_size(BYTES)));
-  typedef int64_t mask __attribute__((vector_size(BYTES)));
+  typedef double type __attribute__((vector_size(LEARNPOOL_BYTES)));
+  typedef int64_t mask __attribute__((vector_size(LEARNPOOL_BYTES)));
 };
 template <class A>
 using Vec = typename VecOf<A>::type;
@@ -20,13 +29,11 @@ using Mask = typename VecOf<A>::mask;
 template <class A>
 using Lane = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;  // of a mask
 template <class A>
-constexpr int64_t LANES = BYTES / sizeof(A);
+constexpr int64_t LANES = LEARNPOOL_BYTES / sizeof(A);
 
 // Sums are kept in double for double, in float for everything else.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-#define INLINE inline __attribute__((always_inline))
 
 // Through a vector type that may lie anywhere but is, for the compiler, still made of A: other types stay in registers.
 template <class V, class A>
@@ -45,12 +52,12 @@ INLINE void store(A* p, V v) {
 }
 
 template <class A>
-INLINE Vec<A> all(A value) {
+INLINE Vec<A> broadcast(A value) {
   return value - Vec<A>{};  // a scalar minus a vector of zeros is that scalar in every lane
 }
 
 template <class A>
-INLINE double sum(Vec<A> v) {
+INLINE double sum_lanes(Vec<A> v) {
   double total = 0;
   for (int64_t i = 0; i < LANES<A>; ++i) total += v[i];
   return total;
@@ -61,10 +68,10 @@ template <class A>
 INLINE bool has_nan(Vec<A> v) {
 #if defined(__x86_64__)
   constexpr bool wide = sizeof(A) == 8;
-#if BYTES == 64
+#if LEARNPOOL_BYTES == 64
   if constexpr (wide) return _mm512_cmp_pd_mask((__m512d)v, (__m512d)v, _CMP_UNORD_Q) != 0;
   else return _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q) != 0;
-#elif BYTES == 32
+#elif LEARNPOOL_BYTES == 32
   if constexpr (wide) return _mm256_movemask_pd((__m256d)(v != v)) != 0;
   else return _mm256_movemask_ps((__m256)(v != v)) != 0;
 #else
@@ -91,11 +98,11 @@ INLINE Vec<A> exponential(Vec<A> x) {
   constexpr A ln2_high = wide ? 6.93147180369123816490e-01 : 0.693359375f;
   constexpr A ln2_low = wide ? 1.90821492927058770002e-10 : -2.12194440e-4f;
   constexpr int terms = wide ? 13 : 7;
-  x = x > high ? all<A>(high) : x;
-  x = x < low ? all<A>(low) : x;
+  x = x > high ? broadcast<A>(high) : x;
+  x = x < low ? broadcast<A>(low) : x;
   const V n = (x * A(1.44269504088896340736) + magic) - magic;
   const V r = x - n * ln2_high - n * ln2_low;
-  V p = all<A>(A(inverse_factorial(terms)));
+  V p = broadcast<A>(A(inverse_factorial(terms)));
 #pragma GCC unroll 16
   for (int k = terms - 1; k >= 0; --k) p = p * r + A(inverse_factorial(k));
   // 2^n in two halves, so that the ends of the range are reached without overflow on the way.
@@ -110,15 +117,9 @@ INLINE Vec<A> sigmoid(Vec<A> z) {
   return A(1) / (A(1) + exponential<A>(-z));
 }
 
-// Half types only pass through here, on their way between memory and the float scratch.
+// Halves are torch's types. They are converted here, because loops over torch's own conversions do not become vectors.
 INLINE float widen(float v) { return v; }
 INLINE double widen(double v) { return v; }
-struct BFloat16 {
-  uint16_t bits;
-};
-struct Half {
-  uint16_t bits;
-};
 
 INLINE float from_bits(uint32_t bits) {
   float v;
@@ -131,10 +132,10 @@ INLINE uint32_t to_bits(float v) {
   return bits;
 }
 
-INLINE float widen(BFloat16 v) { return from_bits(uint32_t(v.bits) << 16); }
+INLINE float widen(BFloat16 v) { return from_bits(uint32_t(v.x) << 16); }
 
 INLINE float widen(Half v) {
-  const uint32_t sign = uint32_t(v.bits & 0x8000) << 16, rest = v.bits & 0x7fff;
+  const uint32_t sign = uint32_t(v.x & 0x8000) << 16, rest = v.x & 0x7fff;
   // Shift exponent and mantissa into place and scale by 2^112; subnormals come out right, inf and NaN need their exponent.
   const float scaled = from_bits(rest << 13) * from_bits(0x77800000);
   const uint32_t bits = rest >= 0x7c00 ? (rest << 13) | 0x7f800000 : to_bits(scaled);
@@ -151,7 +152,7 @@ template <>
 INLINE BFloat16 narrow<BFloat16>(float v) {
   const uint32_t bits = to_bits(v);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
-  return BFloat16{uint16_t(v != v ? 0x7fc0 : rounded)};
+  return BFloat16(uint16_t(v != v ? 0x7fc0 : rounded), BFloat16::from_bits());
 }
 template <>
 INLINE Half narrow<Half>(float v) {
@@ -162,7 +163,7 @@ INLINE Half narrow<Half>(float v) {
   uint32_t half = magnitude < 0x38800000 ? small : normal;
   half = magnitude >= 0x477ff000 ? 0x7c00 : half;
   half = magnitude > 0x7f800000 ? 0x7e00 : half;
-  return Half{uint16_t(half | sign)};
+  return Half(uint16_t(half | sign), Half::from_bits());
 }
 template <class T>
 INLINE T narrow(double v) {
@@ -171,7 +172,7 @@ INLINE T narrow(double v) {
 
 // A vector from and to memory of element type T; at a ragged end only `count` lanes exist.
 template <class A, bool FULL, class T>
-INLINE Vec<A> gather(const T* p, int64_t count) {
+INLINE Vec<A> load_as(const T* p, int64_t count) {
   if constexpr (FULL && std::is_same_v<T, A>) return load<Vec<A>>(p);
   A lanes[LANES<A>] = {};
   for (int64_t i = 0; i < (FULL ? LANES<A> : count); ++i) lanes[i] = widen(p[i]);
@@ -181,13 +182,13 @@ INLINE Vec<A> gather(const T* p, int64_t count) {
 // The first `count` lanes, and zeros.
 template <class A>
 INLINE Vec<A> first_lanes(Vec<A> v, int64_t count) {
-  A lanes[LANES<A>] = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i] = v[i];
-  return load<Vec<A>>(lanes);
+  Mask<A> lane;
+  for (int64_t i = 0; i < LANES<A>; ++i) lane[i] = Lane<A>(i);
+  return (Vec<A>)((Mask<A>)v & (lane < Lane<A>(count)));
 }
 
 template <class A, bool FULL, class T>
-INLINE void spread(T* p, Vec<A> v, int64_t count) {
+INLINE void store_as(T* p, Vec<A> v, int64_t count) {
   if constexpr (FULL && std::is_same_v<T, A>) {
     store(p, v);
   } else {
@@ -196,3 +197,23 @@ INLINE void spread(T* p, Vec<A> v, int64_t count) {
     for (int64_t i = 0; i < (FULL ? LANES<A> : count); ++i) p[i] = narrow<T>(lanes[i]);
   }
 }
+
+// Whether there is neither infinity nor NaN among n numbers.
+template <class A>
+INLINE bool all_finite(const A* x, int64_t n) {
+  using V = Vec<A>;
+  V a{}, b{}, c{}, d{};
+  int64_t i = 0;
+  for (; i + 4 * LANES<A> <= n; i += 4 * LANES<A>) {
+    a += load<V>(x + i) * A(0);
+    b += load<V>(x + i + LANES<A>) * A(0);
+    c += load<V>(x + i + 2 * LANES<A>) * A(0);
+    d += load<V>(x + i + 3 * LANES<A>) * A(0);
+  }
+  for (; i + LANES<A> <= n; i += LANES<A>) a += load<V>(x + i) * A(0);
+  for (; i < n; ++i) a[0] += x[i] * A(0);
+  return !has_nan<A>((a + b) + (c + d));  // each is zero or NaN
+}
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

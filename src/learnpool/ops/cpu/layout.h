@@ -1,0 +1,180 @@
+// Where the cells, outputs and taps of a plane lie in scratch, the same for every plane of a call.
+//
+// A plane is copied into scratch once, deinterleaved by stride phase along every axis: the map of a phase holds, at position q
+// of an axis, the cell q * stride + phase - padding, and zero where there is none. All maps and the outputs have the same
+// pitch. So output o meets tap k at o + shift[k], whatever o, and position i of a map receives from the outputs i - back[k] of
+// the taps that read that map: every step is one loop over contiguous vectors. Positions between rows, where no output exists,
+// are computed too and count for nothing. A large plane goes through in bands, from its first row to its last.
+#pragma once
+
+#include "headers.h"
+#include "isa.h"
+#include "scratch.h"
+#include "vec.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+// A vector of outputs of which some do not exist, or some of their cells.
+template <class A>
+struct Edge {
+  Vec<A> count;   // what an average divides by
+  Mask<A> live;   // whether the output exists
+  Mask<A> first;  // its first tap that exists, -1 if none does
+};
+
+template <class A>
+struct Block {
+  int64_t at;           // its first output
+  const Edge<A>* edge;  // null if all outputs and their cells exist
+};
+
+// Vectors of outputs [begin, end) of a plane's, and the positions [from, to) of all maps that nothing can reach any more when
+// they and those before are done.
+struct Band {
+  int64_t begin, end, from, to;
+};
+
+constexpr int64_t BAND = 32;  // vectors of outputs
+
+template <class A>
+class PlaneLayout {
+ public:
+  int64_t map, maps;                 // length of a map; number of maps
+  int64_t taps;                      // that meet a cell in any output: not all of them where the input is smaller than the window
+  int64_t *number, *shift, *back;    // [taps] number in the window; from an output to its cell in scratch, and in its map
+  int64_t *readers, *begin;          // taps by map, last first; [maps + 1] where each map's begin
+  int64_t* end;                      // [maps] behind the last cell of each
+  int64_t margin;                    // the largest of back
+  Lane<A>* outside;                  // [maps][map] the bits of -inf where there is no cell, else 0
+  int64_t *row, *column;             // where each row of input begins in scratch, and in a row its first cells
+  int64_t *row_in_map, *output_row;  // where each row of input begins in its map, each row of outputs in theirs
+  const Block<A>* blocks;            // vectors with at least one output
+  int64_t block_count;
+
+  PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
+    // Vectors end behind a map. With one band maps are finished in order, so they may end in the next one.
+    const bool banded = pool_.d.in == 1 && pitch_.size() > BAND * LANES<A>;
+    map = pitch_.size() + (banded ? LANES<A> : 0);
+    maps = pool_.d.phases() * pool_.h.phases() * pool_.w.phases();
+    list_taps(scratch);
+    list_rows(scratch);
+    mark_outside(scratch);
+    list_blocks(scratch);
+  }
+
+ private:
+  const Pooling& pool_;
+  const Pitch& pitch_;
+
+  // A tap along one axis.
+  struct AxisTap {
+    int64_t k, position, phase;
+  };
+
+  static std::vector<AxisTap> list_axis_taps(const Axis& axis) {
+    std::vector<AxisTap> taps;
+    for (int64_t k = 0; k < axis.kernel; ++k) {
+      const int64_t reach = k * axis.dilation;
+      if (axis.meets_cell(k)) taps.push_back({k, reach / axis.stride, reach % axis.stride});
+    }
+    return taps;
+  }
+
+  void list_taps(Scratch& scratch) {
+    const Axis &h = pool_.h, &w = pool_.w;
+    const std::vector<AxisTap> taps_d = list_axis_taps(pool_.d), taps_h = list_axis_taps(h), taps_w = list_axis_taps(w);
+    taps = int64_t(taps_d.size() * taps_h.size() * taps_w.size());
+    for (int64_t** list : {&number, &shift, &back, &readers}) *list = scratch.take<int64_t>(taps);
+    begin = scratch.take<int64_t>(maps + 1);
+    int64_t* map_of = scratch.take<int64_t>(taps);
+    int64_t t = 0;
+    margin = 0;
+    for (const AxisTap& kd : taps_d) {
+      for (const AxisTap& kh : taps_h) {
+        for (const AxisTap& kw : taps_w) {
+          number[t] = (kd.k * h.kernel + kh.k) * w.kernel + kw.k;
+          map_of[t] = (kd.phase * h.phases() + kh.phase) * w.phases() + kw.phase;
+          back[t] = pitch_.index(kd.position, kh.position, kw.position);
+          shift[t] = map_of[t] * map + back[t];
+          margin = std::max(margin, back[t]);
+          ++begin[map_of[t] + 1];
+          ++t;
+        }
+      }
+    }
+    for (int64_t m = 0; m < maps; ++m) begin[m + 1] += begin[m];
+    std::vector<int64_t> next(begin, begin + maps);
+    while (t-- > 0) readers[next[map_of[t]]++] = t;
+  }
+
+  void list_rows(Scratch& scratch) {
+    const Axis &d = pool_.d, &h = pool_.h, &w = pool_.w;
+    row = scratch.take<int64_t>(d.in * h.in);
+    row_in_map = scratch.take<int64_t>(d.in * h.in);
+    end = scratch.take<int64_t>(maps);
+    for (int64_t id = 0, r = 0; id < d.in; ++id) {
+      for (int64_t ih = 0; ih < h.in; ++ih, ++r) {
+        const int64_t first_map = (d.phase(id) * h.phases() + h.phase(ih)) * w.phases();
+        row_in_map[r] = pitch_.index(d.position(id), h.position(ih), 0);
+        row[r] = first_map * map + row_in_map[r];
+        for (int64_t iw = std::max<int64_t>(0, w.in - w.phases()); iw < w.in; ++iw) {
+          int64_t& behind = end[first_map + w.phase(iw)];
+          behind = std::max(behind, row_in_map[r] + w.position(iw) + 1);
+        }
+      }
+    }
+    column = scratch.take<int64_t>(std::min(w.phases(), w.in));
+    for (int64_t c = 0; c < std::min(w.phases(), w.in); ++c) column[c] = w.phase(c) * map + w.position(c);
+    output_row = scratch.take<int64_t>(d.out * h.out);
+    for (int64_t r = 0; r < d.out * h.out; ++r) output_row[r] = pitch_.index(r / h.out, r % h.out, 0);
+  }
+
+  void mark_outside(Scratch& scratch) {
+    const A infinity = -std::numeric_limits<A>::infinity();
+    Lane<A> bits;
+    std::memcpy(&bits, &infinity, sizeof bits);
+    outside = scratch.take<Lane<A>>(maps * map + LANES<A>);
+    std::fill_n(outside, maps * map + LANES<A>, bits);
+    for (int64_t r = 0; r < pool_.d.in * pool_.h.in; ++r) {
+      for (int64_t iw = 0; iw < pool_.w.in; ++iw) outside[row[r] + pool_.w.phase(iw) * map + pool_.w.position(iw)] = 0;
+    }
+  }
+
+  void list_blocks(Scratch& scratch) {
+    const int64_t last = pitch_.index(pool_.d.out - 1, pool_.h.out - 1, pool_.w.out);
+    Block<A>* next = scratch.take<Block<A>>(divide_up(last, LANES<A>));
+    Edge<A>* edges = scratch.take<Edge<A>>(divide_up(last, LANES<A>));
+    blocks = next;
+    for (int64_t at = 0; at < last; at += LANES<A>) {
+      bool whole = true, some = false;
+      for (int64_t i = 0; i < LANES<A>; ++i) {
+        whole &= describe(at + i, i, *edges);
+        some |= edges->live[i] != 0;
+      }
+      if (some) *next++ = {at, whole ? nullptr : edges++};
+    }
+    block_count = next - blocks;
+  }
+
+  // Lane i of an edge is the output at `o`; returns whether it and all its cells exist.
+  bool describe(int64_t o, int64_t i, Edge<A>& edge) const {
+    const int64_t ow = o % pitch_.w, oh = o / pitch_.w % pitch_.h, od = o / (pitch_.w * pitch_.h);
+    const bool live = od < pool_.d.out && oh < pool_.h.out && ow < pool_.w.out;
+    int64_t count = 1, first = 0;
+    bool whole = live;
+    for (const auto& [axis, output] : {std::pair{&pool_.d, od}, {&pool_.h, oh}, {&pool_.w, ow}}) {
+      const Axis::Range taps = axis->taps(output);
+      count *= axis->count(output, pool_.count_include_pad);
+      first = first < 0 || taps.size() == 0 ? -1 : first * axis->kernel + taps.begin;
+      whole &= taps.size() == axis->kernel;
+    }
+    edge.count[i] = live ? A(std::max<int64_t>(1, count)) : A(1);
+    edge.live[i] = live ? -1 : 0;
+    edge.first[i] = first;
+    return whole;
+  }
+};
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

@@ -110,7 +110,7 @@ def parse(text: str, share: str | None = None) -> PoolName:
         raise TypeError(f"parse: a pool's name must be a string, got {text!r}")
     reader = _Reader(text)
     if share is not None and share not in SHARES:
-        guess = _suggest(share, SHARES) if isinstance(share, str) else ""
+        guess = suggest(share, SHARES) if isinstance(share, str) else ""
         raise ValueError(f"pool {text!r}: unknown share {share!r}{guess}; known: {', '.join(SHARES)}")
     parts = [_read_part(reader, share)]
     if reader.take("+"):
@@ -194,11 +194,11 @@ def _read_part(reader: _Reader, share: str | None) -> Part:
             pool = complete(int(levels[1]))
         else:
             known = (*FIXED_NAMES, *TREES, "tree2", "tree3", *_GRAMMAR)
-            reader.fail(f"unknown pool {word!r}{_suggest(word, known)}", f"known: {KNOWN}", at)
+            reader.fail(f"unknown pool {word!r}{suggest(word, known)}", f"known: {KNOWN}", at)
     if reader.take(":"):
         suffix, at = reader.token, reader.at
         if suffix not in SHARES:
-            reader.fail(f"unknown share {suffix!r}{_suggest(suffix, SHARES)}", f"known: {', '.join(SHARES)}")
+            reader.fail(f"unknown share {suffix!r}{suggest(suffix, SHARES)}", f"known: {', '.join(SHARES)}")
         if isinstance(pool, str) or not any(decode(pool.program)[1:3]):
             reader.fail(f"{word!r} has no parameters to share", "remove the suffix")
         if share is not None and share != suffix:
@@ -214,7 +214,7 @@ def _read_tree(reader: _Reader) -> Tree:
     while True:
         word, at = reader.token, reader.at
         if reader.kind != "word" or word not in _GRAMMAR:
-            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{_suggest(word, _GRAMMAR)}"
+            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{suggest(word, _GRAMMAR)}"
             reader.fail(came, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
         reader.next()
         if word in ("Mix", "Gate"):
@@ -264,7 +264,7 @@ def _read_options(reader: _Reader) -> dict[str, Any]:
     return options
 
 
-def _suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
     """`` (did you mean 'gated'?)`` for 'Gated': the same word in other letters, else the nearest; else nothing."""
     same = [name for name in known if name.lower() == word.lower()]
     near = same or difflib.get_close_matches(word, known, 1)

@@ -105,6 +105,7 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("train --out file", 2, "Not a directory: file"),
         ("train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
         ("train --preset fast", 2, "preset: wanted one of paper, modern, cpu, got 'fast'"),
+        ("train --preset CPU", 2, "got 'CPU' (did you mean 'cpu'?)"),
         ("train --data imagenet", 2, "unknown data 'imagenet'"),
         ("train --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
         ("compare --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
@@ -114,7 +115,7 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("train --train-size 9999", 2, "--train-size: wanted 1 to 1132 images, got 9999"),
         ("train --set batch=2000", 2, "batch: wanted at most the 1132 training images, got 2000"),
         ("train --set dropout", 2, "--set: wanted FIELD=VALUE, got 'dropout'"),
-        ("train --set dropuot=0.1", 2, "unknown field 'dropuot'; known: data, pool"),
+        ("train --set dropuot=0.1", 2, "unknown field 'dropuot' (did you mean 'dropout'?); known: data, pool"),
         ("train --set dropout=much", 2, "run: dropout: input should be a valid number, got 'much'"),
         ("train --set rate=0.1,fast", 2, "--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got '0.1,fast'"),
         (

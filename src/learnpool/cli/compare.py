@@ -21,7 +21,7 @@ def compare(
     ] = "digits",
     pools: Annotated[str, typer.Option(help="Pools by name; the first is what the others are compared with.")] = POOLS,
     seeds: Annotated[int, typer.Option(help="Runs of each pool; no interval without two.")] = 3,
-    model: Annotated[str, typer.Option(help="dsn, or your own: package.module:function.")] = "dsn",
+    model: Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")] = "dsn",
     preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
     epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
     train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,

@@ -26,7 +26,7 @@ def train(
     pool: Annotated[str, typer.Option(help="Pools by name, or conv.")] = "max",
     preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
-    model: Annotated[str, typer.Option(help="dsn, or your own: package.module:function.")] = "dsn",
+    model: Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")] = "dsn",
     epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
     train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
     augment: Annotated[bool | None, typer.Option(help="Pad, crop, mirror.")] = None,

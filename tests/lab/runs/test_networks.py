@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -137,6 +138,29 @@ def test_heads_of_its_own_count(module, tmp_path):
     """Only DSN's heads are for training alone."""
     run = Run(net="theirs:headed", epochs=1, train_size=40, batch=20)
     assert train(run, tmp_path / "runs").parameters == 64 * 10 + 10
+
+
+@pytest.mark.parametrize(
+    ("package", "given"),
+    [("torchvision", {"num_classes": 10}), ("timm", {"num_classes": 10, "in_chans": 1})],
+)
+def test_a_model_of_torchvision_or_timm_by_its_name(package, given, monkeypatch):
+    """As theirs, the stand-in passes ``num_classes`` on through ``**kwargs``; only timm's takes channels."""
+    asked = {}
+
+    def resnet18(weights=None, **kwargs):
+        asked.update(kwargs)
+        return nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, kwargs["num_classes"]))
+
+    monkeypatch.setitem(sys.modules, package, ModuleType(package))
+    models = ModuleType(f"{package}.models")
+    models.resnet18 = resnet18
+    monkeypatch.setitem(sys.modules, f"{package}.models", models)
+    model = networks.build(Run(net=f"{package}:resnet18", pool="gated"), Table((8, 8), 1, 10), 0)
+    assert asked == given
+    assert isinstance(model[0], TreeParameters)
+    with pytest.raises(RunError, match=rf"^net: {package} has no function ResNet18 \(did you mean 'resnet18'\?\)$"):
+        networks.build(Run(net=f"{package}:ResNet18"), Table((8, 8), 1, 10), 0)
 
 
 @pytest.mark.parametrize(("net", "pool"), [("passed_on", "gated"), ("as_timm", "max")])

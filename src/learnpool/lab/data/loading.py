@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
 import torch
 
+from ...names import suggest
 from . import cache
 from .catalog import NAMES, SOURCES
 from .digits import read_digits
@@ -48,9 +48,7 @@ def compute_digest(data: Dataset | Folder) -> str:
 
 def describe_unknown(name: str, known: tuple[str, ...]) -> str:
     """The message about a name that no data set has."""
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"unknown data {name!r}{hint}; known: {', '.join(known)}"
+    return f"unknown data {name!r}{suggest(name, known)}; known: {', '.join(known)}"
 
 
 def describe_missing(source: Source, data_dir: Path) -> str:

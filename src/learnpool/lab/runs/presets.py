@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...names import suggest
 from .run import Run, RunError, make_run
 
 DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is none
@@ -58,7 +59,7 @@ def preset(name: str, data: str, **changes: Any) -> Run:
     0.25
     """
     if name not in PRESETS:
-        raise RunError(f"preset: wanted one of {', '.join(PRESETS)}, got {name!r}")
+        raise RunError(f"preset: wanted one of {', '.join(PRESETS)}, got {name!r}{suggest(name, [*PRESETS])}")
     fields = PRESETS[name](data)
     if changes.get("net", "dsn") != "dsn":
         fields |= {"factors": "plain", "head_steps": 0}

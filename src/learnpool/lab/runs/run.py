@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ...formatting import is_utf8
-from ...names import parse
+from ...names import parse, suggest
 from ...nets.dsn import STRIDED
 
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
@@ -136,7 +136,10 @@ def _format_error(error: ValidationError) -> str:
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return f"run: unknown field {first['loc'][0]!r}; known: {', '.join(Run.model_fields)}"
+        field = str(first["loc"][0])
+        return (
+            f"run: unknown field {field!r}{suggest(field, [*Run.model_fields])}; known: {', '.join(Run.model_fields)}"
+        )
     where = ".".join(map(str, first["loc"]))
     came = "" if first["type"] == "value_error" else f", got {first['input']!r}"
     return (f"run: {where}: " if where else "run: ") + message[:1].lower() + message[1:] + came

@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...names import suggest
 from ...nets.dsn import Table
 from .run import Run, RunError
+
+MODELS = {"timm": "timm.models", "torchvision": "torchvision.models"}  # timm:resnet18 is timm.models:resnet18
 
 
 def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
@@ -74,7 +77,9 @@ def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, 
         parameters = inspect.signature(make).parameters
     given = {name: value for name, value in offered.items() if name in parameters}
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and not {"classes", "num_classes"} & set(given):
-        given["num_classes"] = table.classes  # torchvision's functions pass it on
+        given["num_classes"] = table.classes  # torchvision's and timm's functions pass it on
+        if run.net.partition(":")[0].partition(".")[0] == "timm":
+            given["in_chans"] = table.channels
     for name, p in parameters.items():
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
             raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
@@ -112,11 +117,13 @@ def import_installed(name: str, asker: str) -> Any:
 def _get_function(name: str) -> Any:
     module, _, function = name.partition(":")
     with _user_code(f"net: cannot import {module}"):
-        found = getattr(importlib.import_module(module), function, None)
+        imported = importlib.import_module(MODELS.get(module, module))
+        found = getattr(imported, function, None)
     if isinstance(found, nn.Module):
         raise RunError(f"net: {name} is a network; wanted a function that makes one, for every run its own")
     if not callable(found):
-        raise RunError(f"net: {module} has no function {function}")
+        known = [word for word in dir(imported) if word[:1] != "_" and callable(getattr(imported, word, None))]
+        raise RunError(f"net: {module} has no function {function}{suggest(function, known)}")
     return found
 
 

@@ -11,10 +11,15 @@ import pytest
 from pages import PAGES, ROOT, name_page, read_blocks
 
 RUN = [page for page in PAGES if page.parent.name == "guide" or page == ROOT / "README.md"]
+TRAINING = ("explain", "fine-tune", "predict")  # pages that train a network, and assert something about it
 NUMBER = re.compile(r"[−-]?\d[\d.,]*(?:e[−+-]?\d+)?")
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_page)
+def mark(page):
+    return pytest.param(page, marks=pytest.mark.trains if page.stem in TRAINING else (), id=name_page(page))
+
+
+@pytest.mark.parametrize("page", [mark(page) for page in RUN])
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # a page may write files
     blocks = read_blocks(page)

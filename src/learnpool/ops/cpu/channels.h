@@ -29,6 +29,10 @@ class OutputTaps {
   bool covered = true;  // every cell meets an output
 
   explicit OutputTaps(const Pooling& pool) {
+    auto most_taps = [](const Axis& axis) { return axis.out * std::min(axis.kernel, axis.in); };
+    taps.reserve(most_taps(pool.d) * most_taps(pool.h) + most_taps(pool.w));
+    rows.reserve(pool.d.out * pool.h.out);
+    columns.reserve(pool.w.out);
     list_rows(pool);
     list_columns(pool);
     most = find_longest(rows) * find_longest(columns);
@@ -329,20 +333,21 @@ class ImagePooling {
   }
 
   INLINE int64_t list_taps(int64_t row, int64_t ow) {
-    const OutputTaps::List rows = output_taps_.rows[row], columns = output_taps_.columns[ow];
+    const OutputTaps::List &rows = output_taps_.rows[row], &columns = output_taps_.columns[ow];
     const OutputTaps::Tap* all = output_taps_.taps.data();
+    const OutputTaps::Tap *first = all + columns.begin, *last = all + columns.end;
     const int64_t channels = call_.pool.channels, dx_stride = dx_stride_;
     const bool covered = output_taps_.covered;
-    CellTap* next = taps_;
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
-      const OutputTaps::Tap down = all[r];
-      for (int64_t c = columns.begin; c < columns.end; ++c) {
-        const OutputTaps::Tap across = all[c];
-        const int64_t cell = down.cell + across.cell;
-        *next++ = {down.tap + across.tap, cell * channels, cell * dx_stride, down.fresh && across.fresh && covered};
+    CellTap* here = taps_;
+    int64_t count = 0;
+    for (const OutputTaps::Tap *down = all + rows.begin, *end = all + rows.end; down != end; ++down) {
+      for (const OutputTaps::Tap* across = first; across != last; ++across) {
+        const int64_t cell = down->cell + across->cell;
+        const bool fresh = down->fresh && across->fresh && covered;
+        here[count++] = {down->tap + across->tap, cell * channels, cell * dx_stride, fresh};
       }
     }
-    return next - taps_;
+    return count;
   }
 
   // All channels of the item at output `o` of an image, which is number `index` of the batch.

@@ -101,7 +101,7 @@ def build() -> "typer.Typer":
         if out.suffix not in figure.SUFFIXES:
             raise typer.BadParameter(f"wanted a .svg or .png file, got {str(out)!r}", param_hint="OUT")
         figure.save(out)
-        print(f"Written: {out}")
+        print(f"Written: {escape_control_characters(str(out))}")
 
     def info(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
         """Show versions, devices and their kernels.

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..formatting import escape_control_characters
 from . import INTERRUPTED, fail, usage_errors
 from .train import parse_change, print_skipped
 
@@ -91,9 +92,9 @@ def compare(
         print_skipped(sorted({name for one in compared.values() for name in one.skipped}))
     for page, one in compared.items():
         said = one.answer
-        of_data = f"{one.first.run.data}: " if len(compared) > 1 else ""
+        of_data = f"{escape_control_characters(one.first.run.data)}: " if len(compared) > 1 else ""
         if quiet:
             print(of_data + " ".join(said[: len(one.caveats.sentences) + 1]))
             continue
         print(lab.format_comparison(one), end="\n\n")
-        print(of_data + "\n".join(said), f"Written: {page}", sep="\n")
+        print(of_data + "\n".join(said), f"Written: {escape_control_characters(str(page))}", sep="\n")

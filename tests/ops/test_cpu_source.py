@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths
 from cases import TREES
 from learnpool import Avg, Filter, Gate, Max, Mix
 from learnpool.ops import cpu
-from learnpool.ops.window import Window, memory_format
+from learnpool.ops.window import Window, get_memory_format
 from learnpool.tree import complete, decode
 
 FOLDER = Path(cpu.__file__).parent
@@ -59,7 +59,7 @@ def test_layout_is_pythons(library):
         x = torch.empty_strided(shape, stride, device="meta")
         numbers = [(ctypes.c_int64 * ndim)(*values) for values in (shape, stride)]
         theirs = library.learnpool_is_channels_last(ctypes.c_int64(dims), ctypes.c_int64(ndim), *numbers)
-        assert theirs == (memory_format(x, dims) != torch.contiguous_format), (shape, stride)
+        assert theirs == (get_memory_format(x, dims) != torch.contiguous_format), (shape, stride)
         seen[theirs] += 1
     assert min(seen.values()) > 1_000
 

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import learnpool as lp
 from learnpool.lab import data
+from learnpool.lab.runs.pixels import order_axes
 from learnpool.lab.runs.prediction import Prediction, Predictions
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
@@ -44,7 +45,12 @@ DIGITS = data.load("digits").test
 def test_raw_test_images_give_the_error_of_the_result(prepare, precision, tmp_path):
     run = Run(**SMALL | {"epochs": 1, "prepare": prepare, "precision": precision, "train_size": 120})
     result = train(run, tmp_path, threads=1)
-    found = lp.load(tmp_path / run.id).predict(DIGITS.images)
+    model = lp.load(tmp_path / run.id)
+    found = model.predict(DIGITS.images)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, precision == "bfloat16"):
+        votes = model(model.prepare(DIGITS.images[:4]))
+    assert votes.dtype == getattr(torch, precision)
+    assert_close(found.probabilities[:4], votes.float().softmax(1), atol=1e-4, rtol=1e-3)
     wrong = sum(int(label) != int(wanted) for label, wanted in zip(found.labels, DIGITS.labels, strict=True))
     assert 100 * wrong / len(DIGITS) == pytest.approx(result.test_error)
 
@@ -90,6 +96,13 @@ def test_a_batch_with_channels_first_or_last_or_none(kind, first, model):
     assert_close(model.prepare(kind(shaped.numpy())), model.prepare(batch))
     assert_close(model.prepare(kind(batch[:, 0].numpy())), model.prepare(batch))
     assert len(model.predict(kind(batch[:3, 0].numpy()))) == 3  # not one image in colour
+
+
+def test_where_both_are_possible_tensors_have_channels_first_and_arrays_last():
+    cells = np.arange(45).reshape(3, 5, 3)
+    first, last = order_axes(torch.from_numpy(cells), 3), order_axes(cells, 3)
+    assert (first[0].shape, last[0].shape) == ((1, 5, 3, 3), (1, 3, 5, 3))
+    assert (first[1], last[1]) == (True, True)
 
 
 def test_the_answer_reads_well(model):
@@ -138,6 +151,7 @@ def test_the_look_at_the_input_does_not_stand_in_the_way(trained):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.export.export(lp.load(trained[0]), (raw,))
+        torch.compile(lp.load(trained[0]), backend="eager", fullgraph=True)(raw)
         torch.func.vmap(lp.load(trained[0]))(raw[None])
         assert lp.load(trained[0]).to("meta")(raw.to("meta")).shape == (2, 10)
 

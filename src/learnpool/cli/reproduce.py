@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import fail, usage_errors
+from . import INTERRUPTED, fail, usage_errors
 from .train import parse_change
 
 
@@ -43,6 +43,8 @@ def reproduce(
     """
     from rich.console import Console
 
+    from ..lab.comparison import estimate
+    from ..lab.comparison.compare import count_jobs
     from ..lab.data import DataError
     from ..lab.experiments import reproduce as lab
     from ..lab.experiments.experiment import Scale
@@ -74,7 +76,9 @@ def reproduce(
     options = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
     try:
         if dry_run:
-            print(lab.describe_plan(chosen, runs, out, jobs))
+            at_once = count_jobs(jobs, threads, len(runs))
+            measured = {"data_dir": data_dir, "threads": threads, "device": device}
+            print(f"{', '.join(chosen)}:", estimate.describe_plan(runs, out / "runs", at_once, **measured), sep="\n")
             return
         if pages_only:
             pages = lab.write_site(chosen, scale, out, command=command, data_dir=data_dir, console=console)
@@ -84,4 +88,6 @@ def reproduce(
         fail(str(error), 2)
     except TrainingError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        fail(f"interrupted; every run in {out} keeps its whole epochs, the same command goes on", INTERRUPTED)
     print(*(f"Written: {page}" for page in pages), sep="\n")

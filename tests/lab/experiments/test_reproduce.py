@@ -143,6 +143,14 @@ def test_augmented_and_plain_cifar10_are_different_runs():
     assert {name for name in VARIANTS if name != "digits"} == set(SETS)
 
 
+def test_a_pool_without_masks_is_one_run_for_all_starts():
+    runs = {start: Scale(changes={"start": start}) for start in ("neutral", "spread")}
+    for pool in ("max", "conv", "half", "mixed:channel", "stochastic"):
+        assert len({scale.runs("digits", pool)[0] for scale in runs.values()}) == 1
+    for pool in ("gated", "tree2+max", "mixed+filter"):
+        assert len({scale.runs("digits", pool)[0] for scale in runs.values()}) == 2
+
+
 def test_mistakes_are_one_line(learnpool):
     for words, said in (
         (["table9"], "wanted some of table1"),
@@ -164,10 +172,10 @@ def test_the_command_line(learnpool, site):
     words += ["--set", "width=0.05", "--set", "batch=40"]
     status, out, _ = learnpool("reproduce", "table1", "--dry-run", *words)
     assert status == 0
-    assert "12 runs for table1: 12 done" in out
+    assert "12 runs, 12 of them done" in out
     status, out, _ = learnpool("reproduce", "table1", "--dry-run", *words[:-1], "batch=30")
-    assert "12 runs for table1: 0 done" in out
-    assert "hours on one core" in out
+    assert "12 runs, 0 of them done" in out
+    assert "steps measured just now" in out
     status, out, _ = learnpool("reproduce", "table1", *words, "--quiet")
     assert (status, len(out.splitlines())) == (0, 2)
     assert len(load_data("digits").test) == 540

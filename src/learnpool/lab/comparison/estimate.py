@@ -14,6 +14,7 @@ import torch
 
 from ...formatting import format_count, format_table
 from .. import hardware
+from ..data import DataError
 from ..launch.loop import read_finished
 from ..progress import format_seconds
 from ..runs import checkpoint
@@ -27,17 +28,28 @@ EVALUATION = 1 / 3  # a forward pass, as a part of a training step on as many im
 
 
 def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> str:
-    """A row for every data set and pool: seeds, those that are done, epochs left and their time; then the whole."""
+    """A row for every kind of run: seeds, those that are done, epochs left and their time; then the whole.
+
+    The time of a data set that is not there is unknown, and said to be.
+    """
     finished = read_finished(runs, out)
     left = {run: 0 if run in finished else run.epochs - count_epochs(out / run.id) for run in runs}
-    rows, whole = [["data", "pool", "seeds", "done", "epochs left", "an epoch", "time"]], 0.0
-    for data, pool in dict.fromkeys((run.data, run.pool) for run in runs):
-        group = [run for run in runs if (run.data, run.pool) == (data, pool)]
+    rows, whole, unknown = [["data", "pool", "seeds", "done", "epochs left", "an epoch", "time"]], 0.0, ""
+    kinds: dict[Run, list[Run]] = {}
+    for run in runs:
+        kinds.setdefault(run.model_copy(update={"seed": 0}), []).append(run)
+    for kind, group in kinds.items():
         epochs = sum(left[run] for run in group)
         done = str(sum(run in finished for run in group))
-        epoch = measure_epoch(group[0], **options) if epochs else 0.0
-        times = [format_seconds(epoch), format_seconds(epoch * epochs)] if epochs else ["–", "–"]
-        rows.append([data, pool, str(len(group)), done, str(epochs), *times])
+        times, epoch = ["–", "–"], 0.0
+        try:
+            epoch = measure_epoch(group[0], **options) if epochs else 0.0
+            times = [format_seconds(epoch), format_seconds(epoch * epochs)] if epochs else times
+        except DataError as error:
+            times, unknown = ["?", "?"], f" Not counted: {error}."
+        extra = f", {format_count(kind.extra_convs, 'extra conv')}" if kind.extra_convs else ""
+        augmented = "+" if kind.mirror else ""
+        rows.append([kind.data + augmented, kind.pool + extra, str(len(group)), done, str(epochs), *times])
         whole += epoch * epochs
     todo = [run for run in runs if left[run]]
     at_once = max(1, min(jobs, len(todo)))
@@ -45,7 +57,7 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
     if not todo:
         return f"{format_table(rows, right=range(2, 7))}\n\n{text}nothing to train."
     text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now."
-    return f"{format_table(rows, right=range(2, 7))}\n\n{text}"
+    return f"{format_table(rows, right=range(2, 7))}\n\n{text}{unknown}"
 
 
 def count_epochs(path: Path) -> int:

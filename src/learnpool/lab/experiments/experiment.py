@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...names import parse
+from ...nets.dsn import STRIDED
+from ...tree import decode
 from ..runs.presets import preset
 from ..runs.run import Run, RunError
 from .results import Results
@@ -28,6 +31,15 @@ LABELS = {
     "mnist": "MNIST", "cifar10": "CIFAR10", "cifar10+": "CIFAR10+", "cifar100": "CIFAR100", "svhn": "SVHN",
     "digits": "digits",
 }  # fmt: skip
+
+
+NO_START = "neutral"  # of pools that have nothing to start: one run serves whatever start the others have
+
+
+def has_masks(pool: str) -> bool:
+    """Whether a pool has masks or filters, and so start values."""
+    parts = () if pool == STRIDED else parse(pool).parts
+    return any(not isinstance(part.pool, str) and decode(part.pool.program).weights for part in parts)
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,8 @@ class Scale:
         """One run for each seed, of a data set as the paper names it."""
         source, augmentation = VARIANTS[data]
         fields = {**augmentation, **self.changes, **changes, "pool": pool}
+        if not has_masks(pool):
+            fields["start"] = NO_START
         return [preset(self.preset, source, **fields, seed=seed) for seed in range(self.seeds)]
 
 

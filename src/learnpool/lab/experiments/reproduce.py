@@ -12,11 +12,9 @@ from markupsafe import Markup
 from rich.console import Console
 
 from ... import __version__
-from ...formatting import format_count, format_table
-from .. import files, hardware, progress
+from ...formatting import format_count
+from .. import files, progress
 from ..comparison.compare import train_missing
-from ..runs import directory
-from ..runs.cost import estimate_seconds
 from ..runs.run import Run, RunError
 from .experiment import Experiment, Figure, Scale
 from .results import Results
@@ -115,16 +113,3 @@ def render(template: str, **values: Any) -> str:
     environment.filters |= {"count": format_count, "picture": lambda figure: Markup(figure.svg)}
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     return environment.get_template(template).render(version=__version__, **values)
-
-
-def describe_plan(names: Sequence[str], runs: Sequence[Run], out: Path, jobs: int | None = None) -> str:
-    """Every run that is missing, and what all of them would take on this machine, from measured steps."""
-    missing = [run for run in runs if directory.read_result(out / "runs" / run.id) is None]
-    seconds = estimate_seconds(missing)
-    rows = [(run.id, f"{run.epochs}", f"{seconds[run] / 60:,.1f}") for run in missing]
-    cores = jobs or hardware.count_cores()
-    table = format_table([("run", "epochs", "minutes on one core"), *rows], right=(1, 2)) if rows else ""
-    done = f"{format_count(len(runs), 'run')} for {', '.join(names)}: {len(runs) - len(missing)} done"
-    total = sum(seconds.values()) / 3600
-    cost = f"{total:,.1f} hours on one core, about {total / cores:,.1f} with {cores} at a time, evaluation left out"
-    return "\n".join(part for part in (table, f"{done}; {cost}.") if part)

@@ -11,6 +11,7 @@ import sys
 import pytest
 from PIL import Image
 
+from learnpool.lab import progress
 from learnpool.lab.comparison import compare as lab
 from learnpool.lab.comparison import estimate
 from learnpool.lab.comparison.comparison import format_command, read_comparison
@@ -20,6 +21,7 @@ from learnpool.lab.runs import directory
 from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.nets import small
+from runs import edit
 
 pytestmark = pytest.mark.trains
 
@@ -70,10 +72,7 @@ def test_an_older_result_without_a_chance_level(comparison, tmp_path):
     out, runs = comparison
     for run in runs[:4]:
         shutil.copytree(out / run.id, tmp_path / run.id)
-        path = tmp_path / run.id / "result.json"
-        record = json.loads(path.read_text())
-        record.pop("chance_error")
-        path.write_text(json.dumps(record))
+        edit(tmp_path / run.id / "result.json", chance_error=None, digest=None)
     assert read_comparison([tmp_path / run.id for run in runs[:4]]).chance_error == 90
 
 
@@ -106,6 +105,7 @@ def test_the_time_is_the_median_epoch_of_the_processor(comparison):
 
 
 def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path):
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     words = ["compare", "--pools", "max,half", "--out", str(tmp_path), *TINY]
     status, text, error = learnpool(*words, "--seeds", "2")
     assert status == 0, error

@@ -208,13 +208,13 @@ def _tree_pool(
 def _concatenate(name: str, gates: Tensor, leaves: Tensor) -> Tensor:
     """Gates, then leaves, each as large as the larger of them."""
     if leaves.dtype != gates.dtype or leaves.device != gates.device:
-        came = f"{gates.dtype} on {gates.device} and {leaves.dtype} on {leaves.device}"
-        raise TypeError(f"{name}: gates and leaves must be of one dtype and device, got {came}")
+        actual = f"{gates.dtype} on {gates.device} and {leaves.dtype} on {leaves.device}"
+        raise TypeError(f"{name}: gates and leaves must be of one dtype and device, got {actual}")
     try:
         extent = torch.broadcast_shapes(leaves.shape[1:], gates.shape[1:])
     except RuntimeError:
-        came = f"{list(gates.shape[1:])} and {list(leaves.shape[1:])}"
-        raise ValueError(f"{name}: gates and leaves must broadcast, got {came}") from None
+        actual = f"{list(gates.shape[1:])} and {list(leaves.shape[1:])}"
+        raise ValueError(f"{name}: gates and leaves must broadcast, got {actual}") from None
     return torch.cat([gates.expand(-1, *extent), leaves.expand(-1, *extent)])
 
 

@@ -76,18 +76,18 @@ def calibrate(model: nn.Module, batches: Iterable[Any], *, images: int = 512) ->
     swaps = list_swaps(model)
     if not swaps:
         raise ValueError("calibrate: no pool of the model was swapped; learnpool.convert(model) does that")
-    taken, count = take_images(batches, images)
+    sample, count = take_images(batches, images)
     with observation.preserve_state(model):
-        targets, outputs = record_original(model, swaps, taken)
+        targets, outputs = record_original(model, swaps, sample)
         order = [swap for name in targets for swap in swaps if swap.name == name]
-        before = measure_distances(model, order, taken, targets, outputs)
+        before = measure_distances(model, order, sample, targets, outputs)
         for group in group_by_parameters(order):
-            reached = record_inputs(model, group, taken, targets)
+            inputs = record_inputs(model, group, sample, targets)
             pairs = [
-                (at, x, y) for at, s in enumerate(group) for x, y in zip(reached[s.name], targets[s.name], strict=True)
+                (at, x, y) for at, s in enumerate(group) for x, y in zip(inputs[s.name], targets[s.name], strict=True)
             ]
             fit([swap.new for swap in group], pairs)
-        after = measure_distances(model, order, taken, targets, outputs)
+        after = measure_distances(model, order, sample, targets, outputs)
     fits = [PoolFit(s.name or "the model", name_pool(s.new), before[s.name], after[s.name]) for s in order]
     return Calibration(tuple(fits), count, before["output"], after["output"])
 
@@ -96,19 +96,19 @@ def take_images(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
     """The first batches, as many as hold ``images`` images, the last one cut; and how many those are."""
     if isinstance(batches, (Tensor, dict)) or not isinstance(batches, Iterable):
         raise TypeError(f"calibrate: batches must be a list (or loader) of batches, got {type(batches).__name__}")
-    taken: list[Any] = []
+    sample: list[Any] = []
     count = 0
     for batch in batches:
         args, kwargs = observation.read_arguments("calibrate", batch)
         size, room = len(observation.get_images("calibrate", batch)), images - count
         cut = {k: v[:room] if isinstance(v, Tensor) and v.dim() and len(v) == size else v for k, v in kwargs.items()}
-        taken.append(cut or args[0][:room])
+        sample.append(cut or args[0][:room])
         count += min(size, room)
         if count >= images:
             break
     if not count:
         raise ValueError("calibrate: wanted at least one image, got none")
-    return taken, count
+    return sample, count
 
 
 Store = dict[str, list[Tensor]]
@@ -125,10 +125,10 @@ def record_original(
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
             x = args[0] if args else kwargs["input"]
             y: Tensor = swap.old(x)
-            kept = targets.setdefault(swap.name, [])
-            left = room.setdefault(swap.name, LIMIT)
-            kept.append(y.clone() if left > 0 else y[:0])  # a ReLU in place may follow
-            room[swap.name] = left - x.numel()
+            tensors = targets.setdefault(swap.name, [])
+            space = room.setdefault(swap.name, LIMIT)
+            tensors.append(y.clone() if space > 0 else y[:0])  # a ReLU in place may follow
+            room[swap.name] = space - x.numel()
             return y
 
         return hook
@@ -144,25 +144,25 @@ class StopForward(BaseException):
 
 def record_inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], targets: Store) -> Store:
     """The present inputs of the pools of a group, one tensor for each of their targets."""
-    reached: Store = {swap.name: [] for swap in group}
-    calls = {name: len(targets[name]) // len(batches) for name in reached}  # in one forward pass
+    inputs: Store = {swap.name: [] for swap in group}
+    calls = {name: len(targets[name]) // len(batches) for name in inputs}  # in one forward pass
     goal: dict[str, int] = {}
 
     def keep(swap: Swap) -> Callable[..., None]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            x, kept = args[0] if args else kwargs["input"], reached[swap.name]
-            kept.append(x[: len(targets[swap.name][len(kept)])].clone())
-            if all(len(reached[name]) >= goal[name] for name in reached):
+            x, tensors = args[0] if args else kwargs["input"], inputs[swap.name]
+            tensors.append(x[: len(targets[swap.name][len(tensors)])].clone())
+            if all(len(inputs[name]) >= goal[name] for name in inputs):
                 raise StopForward
 
         return hook
 
     with register_hooks(group, keep):
-        for given in batches:
-            goal.update({name: len(kept) + calls[name] for name, kept in reached.items()})
+        for batch in batches:
+            goal.update({name: len(tensors) + calls[name] for name, tensors in inputs.items()})
             with suppress(StopForward):
-                observation.run_batch("calibrate", model, given)
-    return reached
+                observation.run_batch("calibrate", model, batch)
+    return inputs
 
 
 def measure_distances(

@@ -76,8 +76,8 @@ def build() -> "typer.Typer":
         rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
     )
 
-    def show_version(wanted: bool) -> None:
-        if wanted:
+    def show_version(value: bool) -> None:
+        if value:
             print(f"learnpool {__version__}")
             raise typer.Exit
 
@@ -135,11 +135,11 @@ def usage_errors() -> Iterator[None]:
 
 def facts() -> list[tuple[str, str]]:
     """What a report of a problem should say."""
-    found = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
-    found += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
-    found.append(("cpu", f"compiled kernel ({cpu.CPU.detail})" if cpu.CPU.live else f"reference ({cpu.CPU.detail})"))
+    rows = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
+    rows += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
+    rows.append(("cpu", f"compiled kernel ({cpu.CPU.detail})" if cpu.CPU.live else f"reference ({cpu.CPU.detail})"))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:
         for index in range(torch.accelerator.device_count()):
-            found.append((f"{accelerator.type}:{index}", "reference"))
-    return found
+            rows.append((f"{accelerator.type}:{index}", "reference"))
+    return rows

@@ -91,10 +91,10 @@ def compare(
     if not quiet:
         print_skipped(sorted({name for one in compared.values() for name in one.skipped}))
     for page, one in compared.items():
-        said = one.answer
+        answer = one.answer
         of_data = f"{escape_control_characters(one.first.run.data)}: " if len(compared) > 1 else ""
         if quiet:
-            print(of_data + " ".join(said[: len(one.caveats.sentences) + 1]))
+            print(of_data + " ".join(answer[: len(one.caveats.sentences) + 1]))
             continue
         print(lab.format_comparison(one), end="\n\n")
-        print(of_data + "\n".join(said), f"Written: {escape_control_characters(str(page))}", sep="\n")
+        print(of_data + "\n".join(answer), f"Written: {escape_control_characters(str(page))}", sep="\n")

@@ -33,11 +33,11 @@ def predict(
             raise ValueError(str(error)) from None
         predictions = network.predict(images)
     if as_json:
-        found = [
+        records = [
             {"image": str(path), "class": prediction.label, "probabilities": prediction.probabilities}
             for path, prediction in zip(images, predictions, strict=True)
         ]
-        print(json.dumps(found, indent=1))
+        print(json.dumps(records, indent=1))
         return
     rows = [[str(path), *prediction.cells()] for path, prediction in zip(images, predictions, strict=True)]
     print(format_table([["image", "class", "probability", "next"], *rows], right=(2,)))

@@ -63,10 +63,10 @@ def reproduce(
         changes |= dict(parse_change(text) for text in change or [])
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
-        chosen = lab.choose(names)
+        selection = lab.choose(names)
         scale = Scale(preset, seeds, tuple(split_names(data)) if data else None, changes)
-        runs = lab.plan(chosen, scale)
-    words = ["learnpool", "reproduce", *chosen, "--preset", preset, "--seeds", str(seeds)]
+        runs = lab.plan(selection, scale)
+    words = ["learnpool", "reproduce", *selection, "--preset", preset, "--seeds", str(seeds)]
     words += ["--data", data] if data else []
     words += ["--epochs", str(epochs)] if epochs is not None else []
     words += ["--train-size", str(train_size)] if train_size is not None else []
@@ -78,12 +78,12 @@ def reproduce(
         if dry_run:
             at_once = count_jobs(jobs, threads, len(runs))
             measured = {"data_dir": data_dir, "threads": threads, "device": device}
-            print(f"{', '.join(chosen)}:", estimate.describe_plan(runs, out / "runs", at_once, **measured), sep="\n")
+            print(f"{', '.join(selection)}:", estimate.describe_plan(runs, out / "runs", at_once, **measured), sep="\n")
             return
         if pages_only:
-            pages = lab.write_site(chosen, scale, out, command=command, data_dir=data_dir, console=console)
+            pages = lab.write_site(selection, scale, out, command=command, data_dir=data_dir, console=console)
         else:
-            pages = lab.reproduce(chosen, scale, out, command=command, console=console, **options)
+            pages = lab.reproduce(selection, scale, out, command=command, console=console, **options)
     except (RunError, DataError) as error:
         fail(str(error), 2)
     except TrainingError as error:

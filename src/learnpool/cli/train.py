@@ -53,17 +53,17 @@ def train(
     On two processes: torchrun --nproc-per-node 2 -m learnpool train …
     """
     from ..lab.runs.presets import augmentation
-    from ..lab.runs.presets import preset as chosen
+    from ..lab.runs.presets import preset as make_preset
 
-    given: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
-    given |= {"channels_last": channels_last, "compile": compiled}
+    overrides: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
+    overrides |= {"channels_last": channels_last, "compile": compiled}
     changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
-    changes |= {k: v for k, v in given.items() if v is not None}
+    changes |= {k: v for k, v in overrides.items() if v is not None}
     with usage_errors():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
         changes |= dict(parse_change(text) for text in change or [])
-        run = chosen(preset, **changes)
+        run = make_preset(preset, **changes)
     first = os.environ.get("RANK", "0") == "0"
     if dry_run:
         if first:
@@ -82,9 +82,9 @@ def train(
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
-        error, spent = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
+        error, duration = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
         what, where = map(escape_control_characters, (f"{run.data}, {run.pool}, seed {run.seed}", str(out / run.id)))
-        print(f"{what}: {error} after {format_count(result.epochs, 'epoch')}, {spent}")
+        print(f"{what}: {error} after {format_count(result.epochs, 'epoch')}, {duration}")
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {where}")
 
 
@@ -92,9 +92,9 @@ def print_skipped(files: Sequence[str]) -> None:
     """Name on stderr the images that were left out."""
     if files:
         more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""
-        told = f"skipped {format_count(len(files), 'image')} that cannot be decoded"
+        message = f"skipped {format_count(len(files), 'image')} that cannot be decoded"
         names = escape_control_characters(", ".join(files[:NAMED]))
-        print(f"learnpool: {told}: {names}{more}", file=sys.stderr)
+        print(f"learnpool: {message}: {names}{more}", file=sys.stderr)
 
 
 def _train_with_progress(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
@@ -130,9 +130,11 @@ def _format_interruption(run: "Run", out: Path) -> str:
     """What is kept, and how to go on."""
     from ..lab.runs.directory import read_metrics
 
-    kept = len(read_metrics(out / run.id))
-    epochs = f"{kept} of {format_count(run.epochs, 'epoch')}"
-    return f"interrupted; {out / run.id} keeps {epochs}, the same command goes on from there" if kept else "interrupted"
+    count = len(read_metrics(out / run.id))
+    epochs = f"{count} of {format_count(run.epochs, 'epoch')}"
+    return (
+        f"interrupted; {out / run.id} keeps {epochs}, the same command goes on from there" if count else "interrupted"
+    )
 
 
 def _print_description(run: "Run", out: Path, as_json: bool) -> None:
@@ -142,8 +144,8 @@ def _print_description(run: "Run", out: Path, as_json: bool) -> None:
         return
     for name, field in type(run).model_fields.items():
         value = getattr(run, name)
-        said = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
-        print(f"{name:<14} {said:<22} {field.description}")
+        text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+        print(f"{name:<14} {text:<22} {field.description}")
     print(f"\n{escape_control_characters(str(out / run.id))}")
 
 

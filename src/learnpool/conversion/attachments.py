@@ -10,8 +10,8 @@ _FLAG = "_is_full_backward_hook"
 _OURS = ("_old_pool", "_routed", "forward", "_replicate_for_data_parallel")
 
 
-def move_attachments(old: nn.Module, new: nn.Module, bare: nn.Module) -> tuple[str, ...]:
-    """Give ``new`` the hooks of ``old`` and the attributes a ``bare`` pool lacks; the names of these attributes."""
+def move_attachments(old: nn.Module, new: nn.Module, plain_pool: nn.Module) -> tuple[str, ...]:
+    """Give ``new`` the hooks of ``old`` and the attributes ``plain_pool`` lacks; return the names of the latter."""
     for name in _HOOKS:
         # One dict for both: a handle the user kept still removes its hook, and restore finds hooks added meanwhile.
         theirs, ours = old.__dict__.get(name), new.__dict__.get(name)
@@ -20,9 +20,9 @@ def move_attachments(old: nn.Module, new: nn.Module, bare: nn.Module) -> tuple[s
         elif theirs and ours is not None:
             ours.update(theirs)
     _bind_hooks(new, old)
-    given = (name for name in old.__dict__ if name not in bare.__dict__ and name not in _OURS)
+    attributes = (name for name in old.__dict__ if name not in plain_pool.__dict__ and name not in _OURS)
     # nn.Module.type may be hidden, as it was on the old one; what the new pool has of its own may not.
-    names = tuple(name for name in given if not hasattr(new, name) or _is_hidden(name, new))
+    names = tuple(name for name in attributes if not hasattr(new, name) or _is_hidden(name, new))
     new.__dict__.update({name: old.__dict__[name] for name in names})
     return names
 

@@ -116,21 +116,21 @@ def _read_attribute(base: Any, name: str) -> Any:
         if name == "training":
             return UNKNOWN  # it changes
         if issubclass(kind, nn.Module):
-            for held in (base.__dict__, base._modules, base._buffers, base._parameters):
-                if name in held:
-                    return held[name]
+            for namespace in (base.__dict__, base._modules, base._buffers, base._parameters):
+                if name in namespace:
+                    return namespace[name]
         elif name in getattr(base, "__dict__", {}):
             return base.__dict__[name]
         elif issubclass(kind, dict) and name in ("values", "items", "keys", "get"):
             return getattr(base, name)
-        found = inspect.getattr_static(kind, name, UNKNOWN)
+        attribute = inspect.getattr_static(kind, name, UNKNOWN)
     except Exception:
         return UNKNOWN
-    if isinstance(found, FunctionType):
-        return MethodType(found, base)
-    if isinstance(found, (staticmethod, classmethod)):
-        return found.__func__
-    return found if isinstance(found, (*_SIMPLE, *_CALLABLE, nn.Module)) else UNKNOWN
+    if isinstance(attribute, FunctionType):
+        return MethodType(attribute, base)
+    if isinstance(attribute, (staticmethod, classmethod)):
+        return attribute.__func__
+    return attribute if isinstance(attribute, (*_SIMPLE, *_CALLABLE, nn.Module)) else UNKNOWN
 
 
 class Evaluator:
@@ -247,7 +247,7 @@ def _find_inherited(name: str, scope: Scope) -> Any:
     order = type(scope.receiver).__mro__
     own = (i for i, cls in enumerate(order) if as_function(cls.__dict__.get(scope.function.__name__)) is scope.function)
     place = next(own, len(order))
-    found = next((cls.__dict__[name] for cls in order[place + 1 :] if name in cls.__dict__), UNKNOWN)
-    if isinstance(found, (staticmethod, classmethod)):
-        return found.__func__
-    return MethodType(found, scope.receiver) if isinstance(found, FunctionType) else found
+    attribute = next((cls.__dict__[name] for cls in order[place + 1 :] if name in cls.__dict__), UNKNOWN)
+    if isinstance(attribute, (staticmethod, classmethod)):
+        return attribute.__func__
+    return MethodType(attribute, scope.receiver) if isinstance(attribute, FunctionType) else attribute

@@ -72,7 +72,7 @@ class Interpreter(Evaluator):
 
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Any:
         stop = isinstance(node.op, ast.Or)
-        conditions, sure = self.conditions, True
+        conditions, is_certain = self.conditions, True
         value: Any = UNKNOWN
         for part in node.values:
             value = self.evaluate(part, scope)
@@ -80,10 +80,10 @@ class Interpreter(Evaluator):
             if truth is stop:
                 break
             if truth is None:
-                sure, self.conditions = False, self.conditions + 1
-        decided = is_true(value) is stop and isinstance(value, bool)
+                is_certain, self.conditions = False, self.conditions + 1
+        short_circuits = is_true(value) is stop and isinstance(value, bool)
         self.conditions = conditions
-        return value if sure or decided else UNKNOWN
+        return value if is_certain or short_circuits else UNKNOWN
 
     def _listcomp(self, node: Any, scope: Scope) -> Any:
         inner = Scope(scope.function, scope.module, scope.receiver, {**scope.names})
@@ -110,9 +110,9 @@ class Interpreter(Evaluator):
 
     def items(self, value: Any) -> tuple[Sequence[Any], bool]:
         if isinstance(value, (*_SEQUENCES, enumerate, zip, reversed)) or hasattr(type(value), "__next__"):
-            found = attempt(list, [value], {})
-            if found is not UNKNOWN and len(found) <= _MOST_ITEMS:
-                return found, True
+            elements = attempt(list, [value], {})
+            if elements is not UNKNOWN and len(elements) <= _MOST_ITEMS:
+                return elements, True
         return [UNKNOWN], False
 
     def bind(self, target: ast.expr, value: Any, scope: Scope) -> None:

@@ -68,9 +68,11 @@ class GroupUpdate:
 
 def check_optimizers(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
     """The optimizers as a list; each has to own some of the model's parameters."""
-    given = [] if optimizers is None else list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
+    optimizer_list = (
+        [] if optimizers is None else list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
+    )
     own = {id(p) for p in model.parameters()}
-    for optimizer in given:
+    for optimizer in optimizer_list:
         name = type(optimizer).__name__
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"convert: optimizers must be torch optimizers, got {name}")
@@ -78,7 +80,7 @@ def check_optimizers(model: nn.Module, optimizers: Any) -> list[torch.optim.Opti
             raise ValueError("convert: LBFGS takes its parameters once; make it after convert")
         if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
             raise ValueError(f"convert: this {name} owns no parameter of {type(model).__name__}")
-    return given
+    return optimizer_list
 
 
 def plan_group_updates(
@@ -94,12 +96,12 @@ def plan_group_updates(
         for p in group["params"]
     }
     updates: dict[int, GroupUpdate] = {}
-    handed = set(homes)
+    seen = set(homes)
     for replacement in replacements:
         for name, parameter in replacement.new.named_parameters():
-            if id(parameter) in handed:
+            if id(parameter) in seen:
                 continue
-            handed.add(id(parameter))
+            seen.add(id(parameter))
             near = next(tensor for tensor in iter_neighbours(model, replacement.site) if id(tensor) in homes)
             optimizer, group = homes[id(near)]
             update = updates.setdefault(id(group), GroupUpdate(optimizer, group))

@@ -140,8 +140,8 @@ class _Walker(Interpreter):
         function = as_function(target)
         home = "" if function is None else function.__module__ or ""
         if target is getattr or target is hasattr:
-            found = read_attribute(*args[:2]) if len(args) > 1 and isinstance(args[1], str) else UNKNOWN
-            return True if target is hasattr and found is not UNKNOWN else found
+            attribute = read_attribute(*args[:2]) if len(args) > 1 and isinstance(args[1], str) else UNKNOWN
+            return True if target is hasattr and attribute is not UNKNOWN else attribute
         if any(target is harmless for harmless in _HARMLESS) or _is_container_method(target, home):
             return UNKNOWN if any(arg is UNKNOWN for arg in args) else attempt(target, args, kwargs)
         if function is None or (home.split(".")[0] == "torch" and home != "torch.nn.modules.pooling"):

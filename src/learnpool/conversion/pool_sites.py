@@ -82,24 +82,24 @@ class PoolSite:
 
 def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
     """All pools of a network in the order they run in: as the example meets them, or as the source tells."""
-    found: list[PoolSite] = []
+    sites: list[PoolSite] = []
     named = list(iter_names(model))
     names = {id(module): name for name, module in reversed(named)}
     for name, module in model.named_modules():
-        found += _find_in_module(name, module)
-    found += _find_in_containers(model, names)
+        sites += _find_in_module(name, module)
+    sites += _find_in_containers(model, names)
     if example is not None:
-        _add_traced(found, trace_calls(model, example), names)
+        _add_traced(sites, trace_calls(model, example), names)
     else:
-        _add_order(model, found)
-    _number_calls(found)
-    for pool in found:
+        _add_order(model, sites)
+    _number_calls(sites)
+    for pool in sites:
         if pool.module is not None:
             every = [name for name, module in named if module is pool.module]
             pool.names = every if pool.name in every else [pool.name]
         if pool.module is model and pool.replaceable:
             pool.unreachable = "it is the whole model: nothing holds it"
-    return sorted(found, key=lambda pool: pool.turn)
+    return sorted(sites, key=lambda pool: pool.turn)
 
 
 def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -161,32 +161,32 @@ def _find_scripted(name: str, module: Any) -> Iterator[PoolSite]:
 def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[PoolSite]:
     """Pools in plain lists and dicts, which a network computes with but does not own."""
     for name, owner in model.named_modules():
-        for key, held in owner.__dict__.items():
-            if key in _INTERNAL or not issubclass(type(held), (list, tuple, dict)):  # isinstance asks lazy objects
+        for key, container in owner.__dict__.items():
+            if key in _INTERNAL or not issubclass(type(container), (list, tuple, dict)):  # isinstance asks lazy objects
                 continue
-            items = held.items() if isinstance(held, dict) else enumerate(held)
+            items = container.items() if isinstance(container, dict) else enumerate(container)
             for key_, item in items:
                 if issubclass(type(item), nn.Module) and read_module(item) is not None:
                     label = f"{name}.{key}[{key_!r}]" if name else f"{key}[{key_!r}]"
-                    why = f"in a plain {type(held).__name__}: use nn.ModuleList or nn.ModuleDict"
+                    why = f"in a plain {type(container).__name__}: use nn.ModuleList or nn.ModuleDict"
                     if id(item) in names:
-                        why = f"the same as {names[id(item)]}, but in a plain {type(held).__name__}"
+                        why = f"the same as {names[id(item)]}, but in a plain {type(container).__name__}"
                     yield PoolSite(
                         label, f"nn.{type(item).__name__}", read_module(item), [label], unreachable=why, module=item
                     )
 
 
-def _add_order(model: nn.Module, found: list[PoolSite]) -> None:
+def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
     """Take into ``found`` what the source of forward tells: the order, and which pools it never calls."""
-    order = read_order(model, [pool.key for pool in found])
+    order = read_order(model, [pool.key for pool in sites])
     for turn, step in enumerate(order.steps):
-        for pool in found:
+        for pool in sites:
             if pool.key == step.key:
                 pool.certain = step.certain if pool.turn > turn else pool.certain
                 pool.turn = min(pool.turn, turn)
                 pool.uses += step.certain
-    unseen = [pool for pool in found if pool.turn == sys.maxsize and pool.replaceable]
-    for pool in found:
+    unseen = [pool for pool in sites if pool.turn == sys.maxsize and pool.replaceable]
+    for pool in sites:
         pool.certain = pool.certain and (order.complete or not unseen)
         if pool.replaceable and pool.torch_pool is not None and math.prod(pool.torch_pool.window.kernel) > _MOST_TAPS:
             size = format_size(pool.torch_pool.window.kernel)
@@ -195,20 +195,20 @@ def _add_order(model: nn.Module, found: list[PoolSite]) -> None:
         pool.idle = "forward never calls it: no gradient"
 
 
-def _add_traced(found: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
+def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
     """Take into ``found`` what an example showed: sizes, order, windows that only a running forward knows, and more."""
-    modules = {id(pool.module): pool for pool in reversed(found) if pool.module is not None}
+    modules = {id(pool.module): pool for pool in reversed(sites) if pool.module is not None}
     for turn, call in enumerate(calls):
         site = modules.get(id(call.owner))
         if site is not None and site.obstacle is Obstacle.OWN_FORWARD:
-            found.remove(site)
+            sites.remove(site)
             del modules[id(call.owner)]
             site = None
         if site is None and id(call.owner) not in names:
             site = modules[id(call.owner)] = _describe_unowned(call)
-            found.append(site)
-        _record(site or _match_call(found, call, names[id(call.owner)]), call, turn)
-    for pool in found:
+            sites.append(site)
+        _record(site or _match_call(sites, call, names[id(call.owner)]), call, turn)
+    for pool in sites:
         pool.certain = True
         if pool.inputs:
             continue
@@ -219,35 +219,35 @@ def _add_traced(found: list[PoolSite], calls: list[TracedCall], names: dict[int,
             pool.idle = "the example never reached it: no gradient from such inputs"
 
 
-def _match_call(found: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
+def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
     """The functional call in ``found``, completed or added."""
-    same = [pool for pool in found if pool.owner is call.owner and pool.location == call.location]
+    same = [pool for pool in sites if pool.owner is call.owner and pool.location == call.location]
     known = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
     if known is None:
         known = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
         nowhere = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
-        values = [pool for pool in found if pool.owner is call.owner and pool.obstacle in nowhere]
+        values = [pool for pool in sites if pool.owner is call.owner and pool.obstacle in nowhere]
         vague = next((pool for pool in (*same, *values) if pool.torch_pool is None and pool.was == known.was), None)
         if vague is None:
-            found.append(known)
+            sites.append(known)
         else:
             known.computed = vague.obstacle in (Obstacle.COMPUTED, *nowhere)
-            found[found.index(vague)] = known
+            sites[sites.index(vague)] = known
     known.unreachable = known.unreachable or call.outside
     return known
 
 
-def _number_calls(found: list[PoolSite]) -> None:
+def _number_calls(sites: list[PoolSite]) -> None:
     """Name functional calls by their owner and a number: ``Mixed_6a.max_pool2d_0``."""
-    taken: set[tuple[int, str]] = set()
-    for pool in found:
+    used_names: set[tuple[int, str]] = set()
+    for pool in sites:
         if pool.owner is not None:
             number = 0
-            while (id(pool.owner), name := f"{pool.name}_{number}") in taken or hasattr(
+            while (id(pool.owner), name := f"{pool.name}_{number}") in used_names or hasattr(
                 pool.owner, name.split(".")[-1]
             ):
                 number += 1
-            taken.add((id(pool.owner), name))
+            used_names.add((id(pool.owner), name))
             pool.name, pool.names, pool.attribute = name, [name], name.split(".")[-1]
 
 

@@ -48,52 +48,52 @@ def downsampling(layer: nn.Module) -> bool:
     return any(step > 1 for step in (stride if isinstance(stride, (tuple, list)) else (stride,)))
 
 
-def apply_choices(found: list[PoolSite], only: Choice | None, skip: Choice | None, replace: tuple[str, ...]) -> None:
+def apply_choices(sites: list[PoolSite], only: Choice | None, skip: Choice | None, replace: tuple[str, ...]) -> None:
     """Leave what the user did not ask for."""
-    wanted, unwanted = _select(found, only, "only"), _select(found, skip, "skip")
-    for pool in found:
+    only_ids, skip_ids = _select(sites, only, "only"), _select(sites, skip, "skip")
+    for pool in sites:
         if pool.left is not None:
             continue
         if pool.kind not in replace:
             pool.left = f"your choice: replace={replace!r}"
-        elif only is not None and id(pool) not in wanted and (pool.torch_pool is not None or isinstance(only, str)):
+        elif only is not None and id(pool) not in only_ids and (pool.torch_pool is not None or isinstance(only, str)):
             pool.left = "your choice: not in only="
-        elif id(pool) in unwanted:
+        elif id(pool) in skip_ids:
             pool.left = "your choice: skip="
 
 
-def _select(found: list[PoolSite], choice: Choice | None, argument: str) -> set[int]:
+def _select(sites: list[PoolSite], choice: Choice | None, argument: str) -> set[int]:
     if choice is None:
         return set()
-    chosen = set()
+    ids = set()
     for rule in choice if isinstance(choice, (list, tuple, set, frozenset)) else (choice,):
         if isinstance(rule, str):
-            now = {id(pool) for pool in found if any(_match_name(name, rule) for name in pool.names or [pool.name])}
-            if not now:
-                names = ", ".join(pool.name for pool in found)
+            matches = {id(pool) for pool in sites if any(_match_name(name, rule) for name in pool.names or [pool.name])}
+            if not matches:
+                names = ", ".join(pool.name for pool in sites)
                 raise ValueError(f"convert: no pool matches {argument}={rule!r}; the pools are: {names}")
         elif callable(rule):
-            now = {
+            matches = {
                 id(pool)
-                for pool in found
+                for pool in sites
                 if pool.torch_pool is not None and rule(pool.module or pool.torch_pool.build_module())
             }
         else:
             raise TypeError(f"convert: {argument} takes name patterns and functions of a layer, got {rule!r}")
-        chosen |= now
-    return chosen
+        ids |= matches
+    return ids
 
 
 def _match_name(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, pattern + ".*")
 
 
-def plan_replacements(model: nn.Module, found: list[PoolSite], request: Request) -> list[Replacement]:
+def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request) -> list[Replacement]:
     """The new layers, ready to be put in; a pool that turns out to stay says so in ``found``."""
     replacements: list[Replacement] = []
     tied: dict[Part, list[nn.Module]] = {}
-    several = sum(old.replaceable for old in found) > 1
-    for old in found:
+    several = sum(old.replaceable for old in sites) > 1
+    for old in sites:
         if not old.replaceable or old.torch_pool is None:
             continue
         new = _build_layer(model, old, request, len(replacements), tied, several)
@@ -126,23 +126,23 @@ def _build_layer(
     assert old.torch_pool is not None
     pool, share, start = request.pool, request.share, request.start
     layer = old.module or old.torch_pool.build_module()
-    made = pool if isinstance(pool, (str, Tree)) else pool(layer)
-    if made is None or made is layer:
+    result = pool if isinstance(pool, (str, Tree)) else pool(layer)
+    if result is None or result is layer:
         old.left = "your choice: the function keeps it"
         return None
     device, dtype = _find_device_and_dtype(model, old)
-    if isinstance(made, nn.Module):
-        if any(is_lazy(p) for p in made.parameters()):
+    if isinstance(result, nn.Module):
+        if any(is_lazy(p) for p in result.parameters()):
             raise ValueError(
                 f"convert: the function's layer for {old.name} has no sizes yet: give it channels= and grid="
             )
-        return made.to(device=device, dtype=dtype).train(layer.training if old.owner is None else old.owner.training)
-    if not isinstance(made, (str, Tree)):
-        raise TypeError(f"convert: the function must return a layer, a pool's name, a tree or None, got {made!r}")
-    name = parse(made, share) if isinstance(made, str) else PoolName((Part(made, share or "layer"),))
+        return result.to(device=device, dtype=dtype).train(layer.training if old.owner is None else old.owner.training)
+    if not isinstance(result, (str, Tree)):
+        raise TypeError(f"convert: the function must return a layer, a pool's name, a tree or None, got {result!r}")
+    name = parse(result, share) if isinstance(result, str) else PoolName((Part(result, share or "layer"),))
     if several and index < len(name.parts) - 1 and not old.certain:
         raise ValueError(
-            f"convert: {made!r} goes by the order in which pools run, which the source of {type(model).__name__} "
+            f"convert: {result!r} goes by the order in which pools run, which the source of {type(model).__name__} "
             "does not tell: give example=, an input of the network"
         )
     part, torch_pool = name.part(index), old.torch_pool
@@ -205,10 +205,10 @@ def iter_neighbours(model: nn.Module, old: PoolSite) -> Iterator[Tensor]:
     while True:
         *path, last = path or [""]
         parent = model.get_submodule(".".join(path))
-        beside = [child for child in parent._modules.values() if child is not None]
-        here = parent._modules.get(last)
-        before = beside[: next((i for i, child in enumerate(beside) if child is here), 0)]
-        for layer in (here, *reversed(before), parent):
+        siblings = [child for child in parent._modules.values() if child is not None]
+        module = parent._modules.get(last)
+        before = siblings[: next((i for i, child in enumerate(siblings) if child is module), 0)]
+        for layer in (module, *reversed(before), parent):
             if layer is not None:
                 yield from layer.parameters()
                 yield from layer.buffers()

@@ -97,22 +97,22 @@ def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None
 
     ``pads`` says that the forward may pad by hand; only a compiler, which hides ``F.pad``, has to be told.
     """
-    routed = owner.__dict__.get("_routed")
-    if routed is None:
-        routed = RoutedForward(owner, {})
-        owner.__dict__["_routed"] = owner.__dict__["forward"] = routed
-        owner.__dict__["_replicate_for_data_parallel"] = routed.replicate
-    routed.table, routed.pads = {**routed.table, **table}, routed.pads or pads
+    forward = owner.__dict__.get("_routed")
+    if forward is None:
+        forward = RoutedForward(owner, {})
+        owner.__dict__["_routed"] = owner.__dict__["forward"] = forward
+        owner.__dict__["_replicate_for_data_parallel"] = forward.replicate
+    forward.table, forward.pads = {**forward.table, **table}, forward.pads or pads
 
 
 def unroute(owner: nn.Module, attributes: set[str]) -> None:
     """Compute the calls that went to these submodules in place again."""
-    routed: RoutedForward | None = owner.__dict__.get("_routed")
-    if routed is None:
+    forward: RoutedForward | None = owner.__dict__.get("_routed")
+    if forward is None:
         return
-    inner = routed.inner
-    routed.table = {key: name for key, name in routed.table.items() if name not in attributes}
-    if not routed.table and owner.__dict__.get("forward") is routed:
+    inner = forward.inner
+    forward.table = {key: name for key, name in forward.table.items() if name not in attributes}
+    if not forward.table and owner.__dict__.get("forward") is forward:
         del owner.__dict__["forward"], owner.__dict__["_routed"], owner.__dict__["_replicate_for_data_parallel"]
         if inner is not None:
             owner.__dict__["forward"] = inner
@@ -120,8 +120,8 @@ def unroute(owner: nn.Module, attributes: set[str]) -> None:
 
 def get_routes(owner: nn.Module) -> dict[str, Route]:
     """The submodules that stand for functional calls of a module, and the calls."""
-    routed = owner.__dict__.get("_routed")
-    return {} if routed is None else {name: key for key, name in routed.table.items()}
+    forward = owner.__dict__.get("_routed")
+    return {} if forward is None else {name: key for key, name in forward.table.items()}
 
 
 def locate_call() -> str:

@@ -44,13 +44,13 @@ class PoolCall:
 
 def find_calls(module: nn.Module) -> list[PoolCall]:
     """The pool calls of a module's own forward, in the order of the source."""
-    found: dict[str, PoolCall] = {}
+    calls: dict[str, PoolCall] = {}
     scopes = collect_functions(module)
     for scope in scopes:
-        found.update((call.location, call) for call in _find_calls_in(scope))
-    if found and any(_starts_threads(scope) for scope in scopes):
-        return [_obstruct(call, Obstacle.THREADS) for call in found.values()]
-    return list(found.values())
+        calls.update((call.location, call) for call in _find_calls_in(scope))
+    if calls and any(_starts_threads(scope) for scope in scopes):
+        return [_obstruct(call, Obstacle.THREADS) for call in calls.values()]
+    return list(calls.values())
 
 
 def iterates_submodules(module: nn.Module) -> bool:
@@ -76,17 +76,17 @@ def pads_by_hand(module: nn.Module) -> bool:
 def collect_functions(module: nn.Module) -> list[Scope]:
     """A module's forward and all it calls that is neither torch's nor another module's, each once."""
     forward = get_forward(module)
-    found = [] if forward is None else [forward]
-    seen = {scope.function for scope in found}
-    for scope in found:  # grows while it is read
+    scopes = [] if forward is None else [forward]
+    seen = {scope.function for scope in scopes}
+    for scope in scopes:  # grows while it is read
         # Also a function that is only named: it may be called by map() or checkpoint().
         for value in _iter_values(scope):
             used = as_function(value)
-            if used is None or used in seen or len(found) >= _MOST_FUNCTIONS or not _is_followed(value, used, module):
+            if used is None or used in seen or len(scopes) >= _MOST_FUNCTIONS or not _is_followed(value, used, module):
                 continue
             seen.add(used)
-            found.append(Scope(used, module, value.__self__ if type(value) is MethodType else None))
-    return found
+            scopes.append(Scope(used, module, value.__self__ if type(value) is MethodType else None))
+    return scopes
 
 
 def _is_followed(value: Any, function: FunctionType, module: nn.Module) -> bool:
@@ -211,8 +211,8 @@ def _find_lambda(tree: ast.Module, first: int, function: FunctionType) -> ast.Mo
     """The lambda alone; its source is all of the lines it stands on."""
     code = function.__code__
     ends = {find_position(code, offset) for offset in range(0, len(code.co_code), 2)}
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _find_end(node.body, first) in ends]
-    return ast.Module([ast.Expr(node) for node in found[:1]], [])
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and _find_end(node.body, first) in ends]
+    return ast.Module([ast.Expr(node) for node in lambdas[:1]], [])
 
 
 def locate_call_node(node: ast.Call, function: FunctionType) -> tuple[str, CodeType] | None:
@@ -235,9 +235,9 @@ def _find_end(node: Any, first: int) -> Position:
 @functools.lru_cache(maxsize=1024)
 def _locate_calls(code: CodeType) -> dict[Position, CodeType]:
     """Where calls end, and in which code (a function's own, or that of a lambda or comprehension in it)."""
-    found: dict[Position, CodeType] = {}
+    codes: dict[Position, CodeType] = {}
     for inner in iter_codes(code):
         for instruction in dis.get_instructions(inner):
             if instruction.opname.startswith("CALL"):
-                found.setdefault(find_position(inner, instruction.offset), inner)
-    return found
+                codes.setdefault(find_position(inner, instruction.offset), inner)
+    return codes

@@ -27,7 +27,7 @@ from .source import pads_by_hand
 class OldPool:
     """What a new pool stands for; kept on that pool, outside of its state_dict, so that copies and pickles have it."""
 
-    bare: nn.Module  # computes what was there before: a bare PyTorch pool without hooks
+    plain_pool: nn.Module  # computes what was there before: a PyTorch pool without hooks
     module: nn.Module | None  # the module that was replaced; None for a functional call
     attributes: tuple[str, ...] = ()  # that others had set on that module, and the new one has now
 
@@ -65,21 +65,21 @@ def convert(
     >>> print(convert(model, "gated", only=downsampling))
     """
     _check_arguments(model, pool, replace, share, start)
-    given = check_optimizers(model, optimizers)
-    found = find_pools(model, example)
-    if not found:
+    optimizer_list = check_optimizers(model, optimizers)
+    sites = find_pools(model, example)
+    if not sites:
         where = (
             "" if example is not None else " among its modules and the calls its source shows; example= shows others"
         )
         raise ValueError(f"convert: {type(model).__name__} has no pools{where}")
-    apply_choices(found, only, skip, tuple(replace))
-    replacements = plan_replacements(model, found, Request(pool, share, start, example is not None))
+    apply_choices(sites, only, skip, tuple(replace))
+    replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
-        seen = "; ".join(f"{pool.name or 'the model'}: {pool.left or pool.unreachable}" for pool in found)
+        seen = "; ".join(f"{pool.name or 'the model'}: {pool.left or pool.unreachable}" for pool in sites)
         raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}")
-    updates = plan_group_updates(model, replacements, given)
-    _apply(model, found, replacements, updates)
-    report = _build_report(found, replacements, tuple(update.note for update in updates))
+    updates = plan_group_updates(model, replacements, optimizer_list)
+    _apply(model, sites, replacements, updates)
+    report = _build_report(sites, replacements, tuple(update.note for update in updates))
     if report.unreachable:
         rows = "; ".join(f"{row.name} ({row.was}): {row.reason}" for row in report.unreachable)
         warnings.warn(f"convert: not replaced in {type(model).__name__}: {rows}", stacklevel=2)
@@ -89,18 +89,18 @@ def convert(
 def restore(model: nn.Module) -> list[str]:
     """Put back the pools that ``convert`` replaced, and say where; the optimizers still hold the new parameters."""
     _check_model("restore", model)
-    done = list_swaps(model)
-    if not done:
+    swaps = list_swaps(model)
+    if not swaps:
         raise ValueError(f"restore: {type(model).__name__} has no pools that convert put there")
     routed = {id(module._modules[name]) for module in model.modules() for name in get_routes(module)}
-    _remove_pools(model, {id(swap.new) for swap in done} | routed)
-    return [swap.name for swap in done]
+    _remove_pools(model, {id(swap.new) for swap in swaps} | routed)
+    return [swap.name for swap in swaps]
 
 
 def list_swaps(model: nn.Module) -> list[Swap]:
     """The pools that ``convert`` put into a network, once each, in the order of ``model.modules()``."""
-    found = ((name, module, module.__dict__.get("_old_pool")) for name, module in model.named_modules())
-    return [Swap(name, module, before.bare) for name, module, before in found if isinstance(before, OldPool)]
+    candidates = ((name, module, module.__dict__.get("_old_pool")) for name, module in model.named_modules())
+    return [Swap(name, module, before.plain_pool) for name, module, before in candidates if isinstance(before, OldPool)]
 
 
 def _check_model(name: str, model: Any) -> None:
@@ -132,22 +132,22 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
 
 def _apply(
     model: nn.Module,
-    found: list[PoolSite],
+    sites: list[PoolSite],
     replacements: list[Replacement],
     updates: list[GroupUpdate],
 ) -> None:
     """Change the model and its optimizers; if that fails half-way, change them back."""
-    kept: set[int] = set()
+    kept_ids: set[int] = set()
     try:
         for replacement in replacements:
             _put_in(model, replacement)
-        _route_kept_calls(found, replacements, kept)
+        _route_kept_calls(sites, replacements, kept_ids)
         for update in updates:
             update.apply()
     except BaseException:
         for update in updates:
             update.undo()
-        _remove_pools(model, {id(replacement.new) for replacement in replacements} | kept)
+        _remove_pools(model, {id(replacement.new) for replacement in replacements} | kept_ids)
         raise
 
 
@@ -160,37 +160,37 @@ def _put_in(model: nn.Module, replacement: Replacement) -> None:
         route(old.owner, {old.route: old.attribute}, pads_by_hand(old.owner))
         return
     assert old.module is not None
-    before.attributes = move_attachments(old.module, replacement.new, before.bare)
+    before.attributes = move_attachments(old.module, replacement.new, before.plain_pool)
     _replace_module(model, old.module, replacement.new)
 
 
-def _route_kept_calls(found: list[PoolSite], replacements: list[Replacement], kept: set[int]) -> None:
+def _route_kept_calls(sites: list[PoolSite], replacements: list[Replacement], kept_ids: set[int]) -> None:
     """A call that stays, of the same code as one that is replaced further out, is routed to what it was."""
     owners: dict[Any, list[nn.Module]] = {}
     for replacement in replacements:
         if replacement.site.owner is not None:
             owners.setdefault(replacement.site.route, []).append(replacement.site.owner)
     changed = {id(replacement.site) for replacement in replacements}
-    for pool in found:
+    for pool in sites:
         if pool.owner is None or pool.torch_pool is None or id(pool) in changed or pool.route not in owners:
             continue
         if any(pool.owner is inner for owner in owners[pool.route] for inner in owner.modules()):
             same = pool.torch_pool.build_module()
-            kept.add(id(same))
+            kept_ids.add(id(same))
             pool.owner.add_module(pool.attribute, same)
             route(pool.owner, {pool.route: pool.attribute})
 
 
-def _remove_pools(model: nn.Module, gone: set[int]) -> None:
+def _remove_pools(model: nn.Module, ids: set[int]) -> None:
     """Remove new pools by their ids: originals come back, functional calls are computed in place again."""
-    for new in [module for module in model.modules() if id(module) in gone]:
+    for new in [module for module in model.modules() if id(module) in ids]:
         before = new.__dict__.pop("_old_pool", None)
         if before is not None and before.module is not None:
             before.module.train(new.training)
             move_back(new, before.module, before.attributes)
             _replace_module(model, new, before.module)
     for owner in list(model.modules()):
-        calls = {key for key, child in owner._modules.items() if id(child) in gone}
+        calls = {key for key, child in owner._modules.items() if id(child) in ids}
         unroute(owner, calls)
         for key in calls:
             del owner._modules[key]
@@ -204,13 +204,13 @@ def _replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
                 parent._modules[key] = new
 
 
-def _build_report(found: list[PoolSite], replacements: list[Replacement], notes: tuple[str, ...]) -> Report:
+def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes: tuple[str, ...]) -> Report:
     rows: list[Row] = []
     seen: set[int] = set()
-    made = {id(replacement.site): replacement for replacement in replacements}
-    for pool in found:
+    by_site = {id(replacement.site): replacement for replacement in replacements}
+    for pool in sites:
         window = "" if pool.torch_pool is None else pool.torch_pool.label
-        replacement = made.get(id(pool))
+        replacement = by_site.get(id(pool))
         if replacement is None:
             reason = pool.left or pool.unreachable or ""
             rows.append(Row(pool.name or "(model)", pool.was, window, pool.state, reason=reason))

@@ -129,7 +129,7 @@ class TorchPool:
         return "a window of one cell: nothing to learn" if set(self.window.kernel) == {1} else None
 
     def build_module(self) -> nn.Module:
-        """The bare layer that computes this pool."""
+        """The PyTorch layer that computes this pool."""
         cls: Any = getattr(nn, self.title)
         if self.kind == "max":
             window = self.kernel_size, self.stride, self.padding, self.dilation, self.return_indices, self.ceil_mode
@@ -170,11 +170,11 @@ def read_module(module: nn.Module) -> TorchPool | None:
 def read_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, TorchPool]:
     """A call of ``F.max_pool2d`` or one of its relatives: its input, and the rest as data."""
     kind, dims = POOL_FUNCTIONS[function]
-    given = dict(zip(_ARGUMENTS[kind], args, strict=False))
-    given.update(kwargs)
-    x = given.pop("input", None)
+    arguments = dict(zip(_ARGUMENTS[kind], args, strict=False))
+    arguments.update(kwargs)
+    x = arguments.pop("input", None)
     if kind == "avg":
-        given.setdefault("count_include_pad", True)
+        arguments.setdefault("count_include_pad", True)
     elif function in _WITH_INDICES:
-        given["return_indices"] = True
-    return x, TorchPool(kind, dims, **given)
+        arguments["return_indices"] = True
+    return x, TorchPool(kind, dims, **arguments)

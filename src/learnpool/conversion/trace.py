@@ -165,9 +165,9 @@ def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
             model(*args, **kwargs)
         except Exception as error:
             shapes = [list(x.shape) if isinstance(x, Tensor) else x for x in (*args, *kwargs.values())]
-            came = ", ".join(map(str, shapes))
+            actual = ", ".join(map(str, shapes))
             raise ValueError(
-                f"convert: the model does not take the example {came}: {type(error).__name__}: {error}"
+                f"convert: the model does not take the example {actual}: {type(error).__name__}: {error}"
             ) from error
     recorder.mark_variances()
     return recorder.calls

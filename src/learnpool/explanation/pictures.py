@@ -111,9 +111,9 @@ def draw_gate(
     assert gate.map is not None
     assert pool.regions is not None
     draw_weight(page.panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
-    varied = gate.map.flatten(1).std(1, correction=0).argsort(descending=True)[: CHANNELS - 1].tolist()
+    top_channels = gate.map.flatten(1).std(1, correction=0).argsort(descending=True)[: CHANNELS - 1].tolist()
     maps = [(f"mean of {len(gate.map)}", gate.map.mean(0))]
-    maps += [(f"channel {channel}", gate.map[channel]) for channel in varied if len(gate.map) > 1]
+    maps += [(f"channel {channel}", gate.map[channel]) for channel in top_channels if len(gate.map) > 1]
     for place, (title, values) in enumerate(maps):
         axes = page.panel(EDGE + (place + 1) * (PANEL + GAP), top + TITLE, PANEL, PANEL)
         draw_gate_map(axes, values, image, pool.regions)

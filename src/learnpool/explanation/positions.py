@@ -67,36 +67,36 @@ class PositionTracker(TorchDispatchMode):
         source = next((t for t in iter_tensors((*args, *(kwargs or {}).values())) if t in self.grids), None)
         if source is None:
             return out
-        for made in iter_tensors((out,)):
-            grid = propagate_grid(self.grids[source], bind_arguments(func, args, kwargs or {}), source, made)
+        for result in iter_tensors((out,)):
+            grid = propagate_grid(self.grids[source], bind_arguments(func, args, kwargs or {}), source, result)
             if grid is not None:
-                self.grids[made] = grid
+                self.grids[result] = grid
         return out
 
 
-def propagate_grid(grid: Grid, given: dict[str, Any], source: Tensor, made: Tensor) -> Grid | None:
+def propagate_grid(grid: Grid, arguments: dict[str, Any], source: Tensor, result: Tensor) -> Grid | None:
     """The grid of what an operation with the arguments ``given`` makes of a map; None if it is no map any more."""
-    if made.dim() < 3:
+    if result.dim() < 3:
         return None
-    old, new = source.shape[-2:], made.shape[-2:]
-    kernel = given.get("kernel_size", given.get("kernel"))
-    if kernel is None and "stride" in given and isinstance(given.get("weight"), Tensor):
-        kernel = given["weight"].shape[2:]
-    if kernel is not None and "stride" in given and made.dim() == 4:
+    old, new = source.shape[-2:], result.shape[-2:]
+    kernel = arguments.get("kernel_size", arguments.get("kernel"))
+    if kernel is None and "stride" in arguments and isinstance(arguments.get("weight"), Tensor):
+        kernel = arguments["weight"].shape[2:]
+    if kernel is not None and "stride" in arguments and result.dim() == 4:
         stride, padding, dilation = (
-            to_pair(given.get(name), default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+            to_pair(arguments.get(name), default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
         )
-        stride = stride if given["stride"] else to_pair(kernel, 1)
-        if not given.get("transposed"):
+        stride = stride if arguments["stride"] else to_pair(kernel, 1)
+        if not arguments.get("transposed"):
             return grid.windows(to_pair(kernel, 1), stride, padding, dilation)
         shift = [p - d * (k - 1) / 2 for k, p, d in zip(to_pair(kernel, 1), padding, dilation, strict=True)]
         return grid._map([n / s for n, s in zip(shift, stride, strict=True)], [1 / s for s in stride])
-    pad = given.get("pad", given.get("padding"))  # left, right, top, bottom
-    if isinstance(pad, (list, tuple)) and len(pad) > 1 and made.dim() == source.dim():
+    pad = arguments.get("pad", arguments.get("padding"))  # left, right, top, bottom
+    if isinstance(pad, (list, tuple)) and len(pad) > 1 and result.dim() == source.dim():
         return grid._map([-pad[2] if len(pad) > 2 else 0, -pad[0]], [1, 1])
     if old == new:
         return grid
-    return grid.resize(old, new) if made.dim() == source.dim() == 4 else None
+    return grid.resize(old, new) if result.dim() == source.dim() == 4 else None
 
 
 def bind_arguments(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

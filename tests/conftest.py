@@ -1,9 +1,21 @@
-"""Memory that is handed out uninitialised is NaN in every test, so that a cell nobody wrote cannot pass."""
+"""Memory that is handed out uninitialised is NaN in every test, so that a cell nobody wrote cannot pass.
 
+Compiled graphs are kept in a directory of this run alone: the common cache may hold what was compiled for another
+setting of the processor, or what a killed process left.
+"""
+
+import atexit
+import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 import torch
+
+COMPILED = tempfile.mkdtemp(prefix="learnpool-compiled-")
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = COMPILED
+atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -177,7 +177,7 @@ def test_names_of_torchvision_and_timm(net, pool, module, tmp_path):
         ("colour", "max", r"^net: theirs:colour fails on an input of \[1, 1, 8, 8\]: .*to have 3 channels"),
         ("asking", "max", r"^net: theirs:asking wants 'width'; a network may ask for pool, classes, "),
         ("none", "max", r"^net: theirs:none must return a torch.nn.Module, got int$"),
-        ("gone", "max", r"^net: theirs has no function gone$"),
+        ("gone", "max", r"^net: theirs has no function gone"),
         ("raising", "max", r"^net: theirs:raising fails: KeyError: 'theirs'$"),
         ("leaving", "max", r"^net: theirs:leaving fails: SystemExit: 0$"),
         ("frozen", "max", r"^net: theirs:frozen has nothing to learn"),

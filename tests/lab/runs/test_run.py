@@ -70,7 +70,7 @@ def test_a_run_survives_its_file():
         ({"epochs": True}, r"^run: epochs: input should be a valid integer, got True$"),
         ({"loss": "mse"}, r"^run: loss: input should be 'hinge' or 'softmax', got 'mse'$"),
         ({"pool": "gatet"}, r"unknown pool 'gatet' \(did you mean 'gated'\?\)"),
-        ({"dropuot": 0.1}, r"^run: unknown field 'dropuot'; known: data, pool, seed"),
+        ({"dropuot": 0.1}, r"^run: unknown field 'dropuot' \(did you mean 'dropout'\?\); known: data, pool, seed"),
         ({"rate": (0.1, 0.2)}, r"^run: rate: onecycle has one peak, got 2 rates$"),
         ({"rate": ()}, r"^run: rate: "),
         ({"seed": -1}, r"^run: seed: "),

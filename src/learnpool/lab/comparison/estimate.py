@@ -35,6 +35,7 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
     finished = read_finished(runs, out)
     left = {run: 0 if run in finished else run.epochs - count_epochs(out / run.id) for run in runs}
     rows, whole, unknown = [["data", "pool", "seeds", "done", "epochs left", "an epoch", "time"]], 0.0, ""
+    both = {run.data for run in runs if run.mirror} & {run.data for run in runs if not run.mirror}
     kinds: dict[Run, list[Run]] = {}
     for run in runs:
         kinds.setdefault(run.model_copy(update={"seed": 0}), []).append(run)
@@ -48,8 +49,16 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
         except DataError as error:
             times, unknown = ["?", "?"], f" Not counted: {error}."
         extra = f", {format_count(kind.extra_convs, 'extra conv')}" if kind.extra_convs else ""
-        augmented = "+" if kind.mirror else ""
-        rows.append([kind.data + augmented, kind.pool + extra, str(len(group)), done, str(epochs), *times])
+        rows.append(
+            [
+                kind.data + "+" * (kind.mirror and kind.data in both),
+                kind.pool + extra,
+                str(len(group)),
+                done,
+                str(epochs),
+                *times,
+            ]
+        )
         whole += epoch * epochs
     todo = [run for run in runs if left[run]]
     at_once = max(1, min(jobs, len(todo)))

@@ -1,9 +1,8 @@
 """Pooling that learns, for PyTorch: mixed, gated and tree pooling (Lee, Gallagher and Tu, 2016)."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import functional
-from .calibration import Calibration, calibrate
-from .conversion import Report, convert, downsampling, restore
-from .explanation import Explanation, explain, statistics
 from .layers import (
     AdaptivePool1d,
     AdaptivePool2d,
@@ -30,7 +29,34 @@ from .ops.registration import decompositions
 from .parameters import parameter_groups, tie
 from .tree import Avg, Filter, Gate, Max, Mix, Tree
 
+if TYPE_CHECKING:
+    from .calibration import Calibration, calibrate
+    from .conversion import Report, convert, downsampling, restore
+    from .explanation import Explanation, explain, statistics
+
 __version__ = "0.1.0"
+
+# Tools for whole networks are imported when first asked for: a layer needs none of them.
+_TOOLS = {
+    "calibration": ("Calibration", "calibrate"),
+    "conversion": ("Report", "convert", "downsampling", "restore"),
+    "explanation": ("Explanation", "explain", "statistics"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for folder, names in _TOOLS.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{folder}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "__version__",

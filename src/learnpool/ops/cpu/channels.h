@@ -11,17 +11,21 @@ namespace learnpool {
 namespace LEARNPOOL_ISA {
 
 // The taps of every output of an image that meet a cell. Rows and columns apart: tap and cell of an output are sums of the two.
+// Neighbours whose taps lie alike, as inside an image almost all do, share a list.
 class OutputTaps {
  public:
-  // A tap, its cell in the image, and whether no output before this one met that cell.
+  // A tap, its cell counted from that of the first one listed, and whether no output before this one met that cell.
   struct Tap {
     int64_t tap, cell;
     bool fresh;
+    bool operator==(const Tap& other) const { return tap == other.tap && cell == other.cell && fresh == other.fresh; }
   };
   struct List {
     int64_t begin, end;  // among taps
+    int64_t first;       // the cell of the first
     int64_t count;       // what an average divides by
     int64_t size() const { return end - begin; }
+    bool is_same(const List& other) const { return begin == other.begin && end == other.end; }
   };
   std::vector<Tap> taps;
   std::vector<List> rows, columns;
@@ -44,6 +48,22 @@ class OutputTaps {
     seen = true;
   }
 
+  // The taps from `begin` on, with cells of the image, are the next list.
+  void end_list(std::vector<List>& lists, int64_t begin, int64_t count) {
+    List list{begin, int64_t(taps.size()), 0, count};
+    if (list.size() > 0) list.first = taps[begin].cell;
+    for (int64_t i = begin; i < list.end; ++i) taps[i].cell -= list.first;
+    if (!lists.empty()) {
+      const Tap *all = taps.data(), *before = all + lists.back().begin;
+      if (std::equal(all + begin, all + list.end, before, all + lists.back().end)) {
+        taps.resize(begin);
+        list.begin = lists.back().begin;
+        list.end = lists.back().end;
+      }
+    }
+    lists.push_back(list);
+  }
+
   static int64_t find_longest(const std::vector<List>& lists) {
     int64_t longest = 0;
     for (const List& list : lists) longest = std::max(longest, list.size());
@@ -63,8 +83,7 @@ class OutputTaps {
             add((kd * h.kernel + kh) * pool.w.kernel, row * pool.w.in, seen[row]);
           }
         }
-        const int64_t count = d.count(od, pool.count_include_pad) * h.count(oh, pool.count_include_pad);
-        rows.push_back({begin, int64_t(taps.size()), count});
+        end_list(rows, begin, d.count(od, pool.count_include_pad) * h.count(oh, pool.count_include_pad));
       }
     }
     covered &= std::find(seen.begin(), seen.end(), 0) == seen.end();
@@ -77,19 +96,19 @@ class OutputTaps {
       const int64_t begin = int64_t(taps.size());
       const Axis::Range wide = w.taps(ow);
       for (int64_t kw = wide.begin; kw < wide.end; ++kw) add(kw, w.cell(ow, kw), seen[w.cell(ow, kw)]);
-      columns.push_back({begin, int64_t(taps.size()), w.count(ow, pool.count_include_pad)});
+      end_list(columns, begin, w.count(ow, pool.count_include_pad));
     }
     covered &= std::find(seen.begin(), seen.end(), 0) == seen.end();
   }
 };
 
-// A tap of the present output: where its cell begins in the image and in its gradient.
+// A tap of the present output: where its cell begins in the image and in its gradient, counted from the first one's.
 struct CellTap {
   int64_t tap, from, to;
   bool fresh;
 };
 
-// One vector of channels at one output: everything in memory begins at its first channel.
+// One vector of channels at one output: everything in memory begins at its first channel, x and dx at its first cell.
 template <class T>
 struct ChannelVector {
   using A = Accumulator<T>;
@@ -282,6 +301,7 @@ class ImagePooling {
         sums_(call.pool, scratch_),
         output_taps_(call.pool),
         taps_(scratch_.take<CellTap>(output_taps_.most)),
+        dx_stride_(DIRECT ? call.pool.channels : call.items.channel_step),
         gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {}
 
   void pool_item(int64_t item) {
@@ -297,12 +317,13 @@ class ImagePooling {
   Region<A, P> region_;
   SharedSums<A> sums_;
   const OutputTaps output_taps_;
-  CellTap* taps_;     // of the present output
+  CellTap* taps_;  // of the present output
+  OutputTaps::List down_{-1, -1, 0, 0}, across_{-1, -1, 0, 0};  // what taps_ was made of
+  const int64_t dx_stride_;  // from cell to cell
   A* gradients_;      // of an image of halves, for the channels of an item
   Items::Box box_{};  // of the present item
   A* slice_ = nullptr;
-  A* dx_ = nullptr;        // gradients of the present image, from the first channel of the item on; or null
-  int64_t dx_stride_ = 0;  // from cell to cell
+  A* dx_ = nullptr;  // gradients of the present image, from the first channel of the item on; or null
 
   bool collects() const { return BACKWARD && call_.pool.input_grad && !DIRECT; }
 
@@ -310,13 +331,8 @@ class ImagePooling {
     const Pooling& pool = call_.pool;
     const int64_t image = n * pool.cells() * pool.channels, width = box_.c1 - box_.c0;
     T* gradient = BACKWARD && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
-    if constexpr (DIRECT) {
-      dx_ = gradient;
-      dx_stride_ = pool.channels;
-    } else {
-      dx_ = gradients_;
-      dx_stride_ = call_.items.channel_step;
-    }
+    if constexpr (DIRECT) dx_ = gradient;
+    else dx_ = gradients_;
     if (dx_ != nullptr && !output_taps_.covered) {
       for (int64_t i = 0; i < pool.cells(); ++i) std::memset(dx_ + i * dx_stride_, 0, sizeof(A) * width);
     }
@@ -332,37 +348,38 @@ class ImagePooling {
     }
   }
 
-  INLINE int64_t list_taps(int64_t row, int64_t ow) {
-    const OutputTaps::List &rows = output_taps_.rows[row], &columns = output_taps_.columns[ow];
+  // The taps where these two lists meet.
+  void list_taps(const OutputTaps::List& down, const OutputTaps::List& across) {
     const OutputTaps::Tap* all = output_taps_.taps.data();
-    const OutputTaps::Tap *first = all + columns.begin, *last = all + columns.end;
-    const int64_t channels = call_.pool.channels, dx_stride = dx_stride_;
-    const bool covered = output_taps_.covered;
     CellTap* here = taps_;
-    int64_t count = 0;
-    for (const OutputTaps::Tap *down = all + rows.begin, *end = all + rows.end; down != end; ++down) {
-      for (const OutputTaps::Tap* across = first; across != last; ++across) {
-        const int64_t cell = down->cell + across->cell;
-        const bool fresh = down->fresh && across->fresh && covered;
-        here[count++] = {down->tap + across->tap, cell * channels, cell * dx_stride, fresh};
+    for (int64_t i = down.begin; i < down.end; ++i) {
+      for (int64_t j = across.begin; j < across.end; ++j) {
+        const int64_t cell = all[i].cell + all[j].cell;
+        const bool fresh = all[i].fresh && all[j].fresh && output_taps_.covered;
+        *here++ = {all[i].tap + all[j].tap, cell * call_.pool.channels, cell * dx_stride_, fresh};
       }
     }
-    return count;
+    down_ = down;
+    across_ = across;
   }
 
   // All channels of the item at output `o` of an image, which is number `index` of the batch.
   INLINE void pool_output(const T* x, int64_t index, int64_t o, int64_t row, int64_t ow) {
     const Memory& memory = call_.memory;
     const int64_t width = box_.c1 - box_.c0, first = index * call_.pool.channels + box_.c0;
-    const int64_t cells = output_taps_.rows[row].count * output_taps_.columns[ow].count;
+    const OutputTaps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
+    const int64_t cell = down.first + across.first;
+    if (!down.is_same(down_) || !across.is_same(across_)) list_taps(down, across);
+    x += cell * call_.pool.channels;
+    A* dx = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
     const A* weight = static_cast<const A*>(memory.weight.data) + o * memory.weight.region + box_.c0 * memory.weight.channel;
     const A* mix = static_cast<const A*>(memory.mix.data) + o * memory.mix.region + box_.c0 * memory.mix.channel;
     A* dweight = BACKWARD ? slice_ + o * memory.dweight.region : nullptr;
     A* dmix = BACKWARD ? slice_ + memory.dmix_offset + o * memory.dmix.region : nullptr;
     ChannelVector<T> at;
     at.taps = taps_;
-    at.tap_count = list_taps(row, ow);
-    at.cells = broadcast<A>(A(std::max<int64_t>(1, cells)));
+    at.tap_count = down.size() * across.size();
+    at.cells = broadcast<A>(A(std::max<int64_t>(1, down.count * across.count)));
     at.weight_sums = sums_.weight;
     at.mix_sums = sums_.mix;
     at.weight = weight;
@@ -371,7 +388,7 @@ class ImagePooling {
     for (int64_t c = 0; c < width; c += LANES<A>) {
       at.lanes = std::min(LANES<A>, width - c);
       at.x = x + c;
-      if (dx_ != nullptr) at.dx = dx_ + c;
+      if (dx != nullptr) at.dx = dx + c;
       if constexpr (BACKWARD) at.grad = static_cast<const T*>(memory.grad) + first + c;
       else at.y = static_cast<T*>(memory.y) + first + c;
       if constexpr (PER_LANE) {

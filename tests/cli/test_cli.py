@@ -113,7 +113,7 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
         ("train --epochs 0", 2, "run: epochs: input should be greater than 0, got 0"),
         ("train --precision float16", 2, "run: precision: input should be 'float32' or 'bfloat16', got 'float16'"),
         ("train --train-size 9999", 2, "--train-size: wanted 1 to 1132 images, got 9999"),
-        ("train --set batch=2000", 2, "batch: wanted at most the 1132 training images, got 2000"),
+        ("train --set batch=2000", 2, "batch: wanted at most the 1132 training images, got 2000; see --set batch=N"),
         ("train --set dropout", 2, "--set: wanted FIELD=VALUE, got 'dropout'"),
         ("train --set dropuot=0.1", 2, "unknown field 'dropuot' (did you mean 'dropout'?); known: data, pool"),
         ("train --set dropout=much", 2, "run: dropout: input should be a valid number, got 'much'"),

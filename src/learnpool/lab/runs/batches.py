@@ -117,7 +117,7 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
     if run.train_size is not None:
         train = data.choose_subset(train, run.train_size, run.seed)  # type: ignore[type-var]
     if run.batch > len(train):
-        raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}")
+        raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}; see --set batch=N")
     if run.batch % ranks.world:
         raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
     if not isinstance(train, data.Files) and run.pad > min(train.images.shape[2:]):

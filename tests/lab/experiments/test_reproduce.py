@@ -154,6 +154,7 @@ def test_a_pool_without_masks_is_one_run_for_all_starts():
 def test_mistakes_are_one_line(learnpool):
     for words, said in (
         (["table9"], "wanted some of table1"),
+        (["tabel1"], "got 'tabel1' (did you mean 'table1'?)"),
         ([], "wanted at least one of table1"),
         (["table1", "--data", "cifar"], "--data: wanted some of mnist"),
         (["table1", "--seeds", "0"], "--seeds: wanted at least 1"),

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ... import __version__
 from ...formatting import format_count
+from ...names import suggest
 from .. import files, progress
 from ..comparison.compare import train_missing
 from ..runs.run import Run, RunError
@@ -28,7 +29,7 @@ NAMES = (
 def find(name: str) -> Experiment:
     """An experiment by name."""
     if name not in NAMES:
-        raise RunError(f"reproduce: wanted some of {', '.join(NAMES)} or all, got {name!r}")
+        raise RunError(f"reproduce: wanted some of {', '.join(NAMES)} or all, got {name!r}{suggest(name, NAMES)}")
     return cast(Experiment, importlib.import_module(f"{__package__}.{name}"))
 
 

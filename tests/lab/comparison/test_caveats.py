@@ -31,6 +31,11 @@ def test_a_baseline_at_chance_level_is_said_first():
     )
 
 
+def test_an_error_below_chance_on_few_images_says_why_it_counts_as_a_guess():
+    caveats = find_caveats([training("max", [38.89, 66.67]), training("gated", [50.0, 50.0])], 66.67, 18)
+    assert "and guessing has 66.67 %, which 18 test images cannot tell apart." in caveats.sentences[0]
+
+
 def test_another_pool_at_chance_level_is_named():
     caveats = find_caveats([training("max", [5.0]), training("tree3", [89.9]), training("half", [6.0])], 90.0, 1000)
     assert (caveats.sentences, caveats.unlearned) == (("At chance level (90.00 % test error): tree3.",), False)

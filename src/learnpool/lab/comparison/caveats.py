@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...formatting import format_number
+from ...formatting import format_count, format_number
 
 ERRORS_OFF = 3  # standard errors of a test set that an error has to be below chance to have left it
 STEEP, STEEP_POINTS = 0.1, 1.0  # training error that falls by both, as a part and in points, in a tenth of all epochs
@@ -42,9 +42,11 @@ def find_caveats(pools: Sequence[PoolTraining], chance: float, test_images: int)
     guessing = [pool for pool in pools if is_chance(pool.mean, chance, test_images)]
     sentences = list[str]()
     if baseline in guessing:
+        better = baseline.mean < chance
+        few = f", which {format_count(test_images, 'test image')} cannot tell apart" if better else ""
         sentences.append(
             f"Nothing can be said about pools yet: with {baseline.pool} the network has "
-            f"{format_number(baseline.mean)} % test error, and guessing has {format_number(chance)} %. "
+            f"{format_number(baseline.mean)} % test error, and guessing has {format_number(chance)} %{few}. "
             "Train longer, or at another rate."
         )
     elif guessing:

@@ -173,6 +173,26 @@ def test_a_dry_run_shows_what_is_done_and_writes_nothing(comparison, learnpool, 
     assert sorted(path.name for path in out.iterdir()) == before
 
 
+def test_a_dry_run_of_data_that_is_not_there(learnpool, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data"]
+    status, text, error = learnpool(*words, "digit")
+    assert (status, text) == (2, "")
+    assert "unknown data 'digit' (did you mean 'digits'?)" in error
+    status, text, _ = learnpool(*words, "mnist", "--data-dir", str(tmp_path), "--out", "a\x1b[31m")
+    assert status == 0
+    assert "done in a\\x1b[31m; no time could be measured. Not counted: " in text
+
+
+def test_a_dry_run_calls_a_folder_by_its_name(learnpool, monkeypatch, tmp_path):
+    (tmp_path / "photos").mkdir()
+    monkeypatch.setattr(estimate, "measure_epoch", lambda run, **options: 1.0)
+    monkeypatch.chdir(tmp_path)
+    status, text, _ = learnpool("compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data", "photos")
+    assert status == 0
+    assert re.search(r"^photos +max ", text, re.MULTILINE)
+
+
 def test_an_epoch_is_estimated_from_its_steps(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     clock = itertools.count()

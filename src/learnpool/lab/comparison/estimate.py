@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from ...formatting import format_count, format_table
+from ...formatting import escape_control_characters, format_count, format_table
 from .. import hardware
 from ..data import DataError
+from ..data.catalog import NAMES
 from ..launch.loop import read_finished
 from ..progress import format_seconds
 from ..runs import checkpoint
@@ -30,7 +31,7 @@ EVALUATION = 1 / 3  # a forward pass, as a part of a training step on as many im
 def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> str:
     """A row for every kind of run: seeds, those that are done, epochs left and their time; then the whole.
 
-    The time of a data set that is not there is unknown, and said to be.
+    The time of a known data set that is not there is unknown, and said to be; a folder must be there.
     """
     finished = read_finished(runs, out)
     left = {run: 0 if run in finished else run.epochs - count_epochs(out / run.id) for run in runs}
@@ -47,6 +48,8 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
             epoch = measure_epoch(group[0], **options) if epochs else 0.0
             times = [format_seconds(epoch), format_seconds(epoch * epochs)] if epochs else times
         except DataError as error:
+            if kind.data not in NAMES:
+                raise
             times, unknown = ["?", "?"], f" Not counted: {error}."
         extra = f", {format_count(kind.extra_convs, 'extra conv')}" if kind.extra_convs else ""
         rows.append(
@@ -60,11 +63,14 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
             ]
         )
         whole += epoch * epochs
+    place = escape_control_characters(str(out))
     todo = [run for run in runs if left[run]]
     at_once = max(1, min(jobs, len(todo)))
-    text = f"{format_count(len(runs), 'run')}, {len(runs) - len(todo)} of them done in {out}; "
+    text = f"{format_count(len(runs), 'run')}, {len(runs) - len(todo)} of them done in {place}; "
     if not todo:
         return f"{format_table(rows, right=range(2, 7))}\n\n{text}nothing to train."
+    if unknown and not whole:
+        return f"{format_table(rows, right=range(2, 7))}\n\n{text}no time could be measured.{unknown}"
     text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now."
     return f"{format_table(rows, right=range(2, 7))}\n\n{text}{unknown}"
 

@@ -176,6 +176,16 @@ def test_every_string_is_escaped(hostile):
     assert 'aria-label="a &lt;b&gt; &quot;c&quot;' in charts.render_svg(charts.Figure(), 'a <b> "c"')
 
 
+def test_control_characters_in_names_are_text(comparison, tmp_path):
+    out, runs = comparison
+    names = [f"\x1b[31m{k}" for k in range(10)]
+    paths = pretend(out, runs, tmp_path, lambda run: run | {"data": "photos\x1b]0;title\x07"}, classes=names)
+    text = report.render(read_comparison(paths))
+    assert not {"\x1b", "\x07"} & set(text)
+    assert "\\x1b[31m7" in visible(text)
+    assert "photos\\x1b]0;title\\x07" in visible(text)
+
+
 def test_what_is_no_comparison(comparison, tmp_path):
     out, runs = comparison
     with pytest.raises(RunError, match="is not the directory of a run that is done"):

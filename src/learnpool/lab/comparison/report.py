@@ -20,7 +20,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...explanation.measurement import explain
 from ...explanation.tables import describe_pool
-from ...formatting import format_count, format_number, format_percent
+from ...formatting import escape_control_characters, format_count, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
@@ -46,8 +46,9 @@ def render(c: Comparison) -> str:
     """The page."""
     loader = PackageLoader("learnpool.lab.comparison", ".")
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_show_control_characters,
+    )  # fmt: skip
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
     environment.filters |= {"counted": format_count, "error": format_error}
     paper, step = read_paper_errors(c), 100 / c.first.result.images["test"]
@@ -77,6 +78,13 @@ def render(c: Comparison) -> str:
         name_seeds=not c.caveats.unlearned,
         power=POWER,
     )
+
+
+def _show_control_characters(value: Any) -> Any:
+    """A string from a name or a file with its control characters as text; our own pictures as they are."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "\n".join(map(escape_control_characters, value.split("\n")))
 
 
 def read_paper_errors(c: Comparison) -> dict[str, tuple[float, float | None] | None]:

@@ -74,7 +74,7 @@ def format_reports(reports: Sequence[DataReport], data_dir: Path) -> str:
             each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
             lines.append(f"  {split}: {sum(counts.values()):,} images, {each} of each of {len(counts)} classes")
         lines += [f"  {problem}" for problem in report.problems]
-    return "\n".join(map(escape_control_characters, lines)) or f"no data set found in {data_dir}"
+    return "\n".join(map(escape_control_characters, lines or [f"no data set found in {data_dir}"]))
 
 
 def _check_files(report: DataReport, source: Source, data_dir: Path) -> None:

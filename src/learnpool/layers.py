@@ -147,8 +147,8 @@ def _take_tree_from_class(init: Callable[Concatenate[Any, Tree, P], None]) -> Ca
         init(self, type(self).tree, *args, **kwargs)
 
     signature = inspect.signature(init)
-    kept = [parameter for name, parameter in signature.parameters.items() if name != "tree"]
-    initialize.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    remaining = [parameter for name, parameter in signature.parameters.items() if name != "tree"]
+    initialize.__signature__ = signature.replace(parameters=remaining)  # type: ignore[attr-defined]
     initialize.__name__ = initialize.__qualname__ = "__init__"
     return initialize
 

@@ -214,19 +214,19 @@ def _read_tree(reader: _Reader) -> Tree:
     while True:
         word, at = reader.token, reader.at
         if reader.kind != "word" or word not in _GRAMMAR:
-            came = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{suggest(word, _GRAMMAR)}"
-            reader.fail(came, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
+            problem = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{suggest(word, _GRAMMAR)}"
+            reader.fail(problem, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
         reader.next()
         if word in ("Mix", "Gate"):
             reader.want("(")
             open_nodes.append((word, at, []))
             continue
-        done: Tree = _LEAVES[word]()
+        tree: Tree = _LEAVES[word]()
         if reader.take("("):
             reader.want(")")
         while open_nodes:
             name, place, children = open_nodes[-1]
-            children.append(done)
+            children.append(tree)
             if len(children) == 1:
                 reader.want(",")
                 break
@@ -235,9 +235,9 @@ def _read_tree(reader: _Reader) -> Tree:
             open_nodes.pop()
             if sum(child.size for child in children) >= MAX_NODES:
                 reader.fail("the tree is too large", f"at most {MAX_NODES} nodes", place)
-            done = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
+            tree = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
         else:
-            return done
+            return tree
 
 
 def _read_options(reader: _Reader) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run a network to look at it and leave no trace: modes, statistics, random numbers and gradients stay as they were."""
+"""Observe a running network without side effects: modes, statistics, random numbers and gradients are restored."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 def preserve_state(model: nn.Module) -> Iterator[None]:
     """Inside, evaluation mode without gradients and compilers; then modes, buffers and random numbers as before."""
     modes = [(module, module.training) for module in model.modules()]
-    owned = [(module, name, buffer) for module, _ in modes for name, buffer in module._buffers.items()]
-    kept = [None if buffer is None or buffer.is_meta else buffer.detach().clone() for _, _, buffer in owned]
+    buffers = [(module, name, buffer) for module, _ in modes for name, buffer in module._buffers.items()]
+    values = [None if buffer is None or buffer.is_meta else buffer.detach().clone() for _, _, buffer in buffers]
     with ExitStack() as stack:
         for kind, indices in find_accelerators(model).items():
             stack.enter_context(torch.random.fork_rng(indices, device_type=kind))
@@ -31,7 +31,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         finally:
             for module, mode in modes:
                 module.training = mode
-            for (module, name, buffer), value in zip(owned, kept, strict=True):
+            for (module, name, buffer), value in zip(buffers, values, strict=True):
                 module._buffers[name] = buffer
                 if buffer is not None and value is not None and not torch.equal(buffer, value):
                     buffer.copy_(value)
@@ -41,8 +41,8 @@ def run_batch(name: str, model: nn.Module, batch: Any) -> Any:
     """The network's output on a batch, which is moved to its device; ``name`` is who asks."""
     args, kwargs = read_arguments(name, batch)
     device = next((t.device for t in iter_tensors(model)), torch.device("cpu"))
-    moved = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in kwargs.items()}
-    return model(*(value.to(device) for value in args), **moved)
+    options = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in kwargs.items()}
+    return model(*(value.to(device) for value in args), **options)
 
 
 def read_arguments(name: str, batch: Any) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
@@ -71,13 +71,13 @@ def iter_tensors(model: nn.Module) -> Iterator[Tensor]:
 
 def find_accelerators(model: nn.Module) -> dict[str, list[int]]:
     """The devices beside the CPU that hold a part of the network, by their kind."""
-    found: dict[str, set[int]] = {}
+    devices: dict[str, set[int]] = {}
     for tensor in iter_tensors(model):
         if tensor.device.type not in ("cpu", "meta"):
-            found.setdefault(tensor.device.type, set()).add(tensor.device.index or 0)
-    return {kind: sorted(indices) for kind, indices in found.items()}
+            devices.setdefault(tensor.device.type, set()).add(tensor.device.index or 0)
+    return {kind: sorted(indices) for kind, indices in devices.items()}
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether torch.compile has been at any part of the network."""
+    """Whether any part of the network is compiled by torch.compile."""
     return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())

@@ -142,11 +142,11 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             key, saved = prefix + name, state_dict.get(prefix + name)
             if own is None or saved is None or is_lazy(saved) or saved.dim() < 2 + self.dims:
                 continue
-            here, there = self.grid, sharing.get_grid(saved, self.dims)
-            if sharing.varies_by_region(self.share) and here is not None and here != there:
-                change = f"saved for grid {format_size(there)}, resampled to {format_size(here)}"
+            grid, saved_grid = self.grid, sharing.get_grid(saved, self.dims)
+            if sharing.varies_by_region(self.share) and grid is not None and grid != saved_grid:
+                change = f"saved for grid {format_size(saved_grid)}, resampled to {format_size(grid)}"
                 warnings.warn(f"{type(self).__name__}: {key} {change}", stacklevel=2)
-                state_dict[key] = saved = sharing.resample(saved, here)
+                state_dict[key] = saved = sharing.resample(saved, grid)
             if is_lazy(own) and not self._matches_sharing(saved):
                 problem = (
                     f'{key} of shape {list(saved.shape)} is not for share="{self.share}", channels={self.channels}'
@@ -246,13 +246,13 @@ def _check_equal(first: Any, pool: Any) -> None:
     if pool.tree != first.tree:
         raise ValueError(f"tie: layers must have equal trees, got {first.tree!r} and {pool.tree!r}")
     if pool.window.kernel != first.window.kernel:
-        came = f"{format_size(first.window.kernel)} and {format_size(pool.window.kernel)}"
-        raise ValueError(f"tie: layers must have equal windows, got {came}")
+        actual = f"{format_size(first.window.kernel)} and {format_size(pool.window.kernel)}"
+        raise ValueError(f"tie: layers must have equal windows, got {actual}")
     for name, ours in first._parameters.items():
         theirs = pool._parameters[name]
         if ours is not None and (ours.dtype, ours.device) != (theirs.dtype, theirs.device):
-            came = f"{ours.dtype} on {ours.device} and {theirs.dtype} on {theirs.device}"
-            raise ValueError(f"tie: layers must be of one dtype and device, got {came}")
+            actual = f"{ours.dtype} on {ours.device} and {theirs.dtype} on {theirs.device}"
+            raise ValueError(f"tie: layers must be of one dtype and device, got {actual}")
 
 
 def parameter_groups(

@@ -69,4 +69,4 @@ def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
     mode = ("linear", "bilinear", "trilinear")[dims - 1]
     new = F.interpolate(flat, size=list(grid), mode=mode, align_corners=False).to(parameter.dtype)
     back = new.reshape(*lead, *taps, *grid).movedim(tuple(range(-dims, 0)), tuple(range(2, 2 + dims)))
-    return back.contiguous()  # as the kernel wants it; and inductor loses its way in other strides of unknown size
+    return back.contiguous()  # as the kernel needs it; inductor fails on other strides of unknown size

@@ -49,7 +49,7 @@ def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float)
 
 
 def _tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
-    """Gates over nothing but gates and filters play; any other mask is near 0, any other filter near 1/N."""
+    """Only gates whose subtrees are all gates and filters take part; other masks are near 0, other filters near 1/N."""
     whole: Box = tuple((0, k) for k in kernel)
     weight.normal_(0, NOISE / math.prod(kernel))
     pure = [False] * len(program.nodes)
@@ -78,9 +78,9 @@ def _halves(box: Box) -> tuple[Box, Box]:
 def _mean(box: Box, weight: Tensor) -> Tensor:
     """The filter that averages the taps of a box, ``[*kernel]``."""
     kernel = weight.shape[-len(box) :]
-    found = torch.zeros(kernel, dtype=weight.dtype, device=weight.device)
-    found[tuple(slice(*side) for side in box)] = 1 / math.prod(last - first for first, last in box)
-    return found
+    average = torch.zeros(kernel, dtype=weight.dtype, device=weight.device)
+    average[tuple(slice(*side) for side in box)] = 1 / math.prod(last - first for first, last in box)
+    return average
 
 
 _FILL: dict[str, Callable[[Tensor, Program, Sequence[int], float], None]] = {

@@ -37,7 +37,7 @@ class PoolFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What ``calibrate`` reached, shown as a table."""
+    """The result of ``calibrate``, printed as a table."""
 
     pools: tuple[PoolFit, ...]
     images: int

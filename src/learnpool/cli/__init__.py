@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:
-    """Say why in one line, and exit; of several processes under torchrun one speaks, or the one that is ``alone``."""
+    """Print the reason in one line and exit; under torchrun only rank 0 prints, unless ``alone``: no other failed."""
     if alone or os.environ.get("RANK", "0") == "0":
         print("learnpool:", escape_control_characters(" ".join(message.split())), file=sys.stderr)
     sys.exit(status)
@@ -134,7 +134,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def facts() -> list[tuple[str, str]]:
-    """What a report of a problem should say."""
+    """Versions and devices, as a bug report needs them."""
     rows = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
     rows += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
     rows.append(("cpu", f"compiled kernel ({cpu.CPU.detail})" if cpu.CPU.live else f"reference ({cpu.CPU.detail})"))

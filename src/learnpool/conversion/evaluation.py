@@ -40,7 +40,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 @dataclass
 class Scope:
-    """Where an expression stands: its function, whose method that is, and the module whose forward it belongs to."""
+    """The context of an expression: its function, the method's receiver, and the module whose forward it belongs to."""
 
     function: FunctionType
     module: nn.Module
@@ -95,12 +95,12 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def read_attribute(base: Any, name: str) -> Any:
-    """``base.name`` without running a property or ``__getattr__`` of a module; no error of anyone ends a conversion."""
+    """``base.name`` without running a property or ``__getattr__`` of a module; never raises."""
     return _drop_hostile(_read_attribute(base, name))
 
 
 def _drop_hostile(value: Any) -> Any:
-    """UNKNOWN instead of a lazy object that raises whatever it is asked."""
+    """UNKNOWN instead of a lazy object that raises on any access."""
     try:
         isinstance(value, nn.Module)
     except Exception:
@@ -144,7 +144,7 @@ class Evaluator:
         return method(node, scope)
 
     def _visit(self, node: ast.AST, scope: Scope) -> Any:
-        """What is not worked out: only its parts are."""
+        """The default: evaluate the parts, return UNKNOWN."""
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.expr, ast.keyword, ast.comprehension)):
                 self.evaluate(child, scope)

@@ -1,5 +1,5 @@
-"""Follow a function statement by statement without a tensor: loops over known sequences are unrolled, of a branch
-whose condition is not known both sides are followed.
+"""Follow a function statement by statement without a tensor: loops over known sequences are unrolled, and
+both branches of an unknown condition are followed.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def read_order(model: nn.Module, keys: Iterable[Key]) -> Order:
     walker = _Walker(model, set(keys))
     try:
         walker.enter(model, (), {})
-    except Exception:  # too long, too deep, or an object that does not like to be looked at
+    except Exception:  # too long, too deep, or an object that raises when inspected
         walker.order.complete = False
     return walker.order
 

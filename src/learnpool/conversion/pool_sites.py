@@ -159,7 +159,7 @@ def _find_scripted(name: str, module: Any) -> Iterator[PoolSite]:
 
 
 def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[PoolSite]:
-    """Pools in plain lists and dicts, which a network computes with but does not own."""
+    """Pools in plain lists and dicts, which are not registered as submodules."""
     for name, owner in model.named_modules():
         for key, container in owner.__dict__.items():
             if key in _INTERNAL or not issubclass(type(container), (list, tuple, dict)):  # isinstance asks lazy objects
@@ -177,7 +177,7 @@ def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[Poo
 
 
 def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
-    """Take into ``found`` what the source of forward tells: the order, and which pools it never calls."""
+    """Add to ``sites`` what the source of forward says: the order, and which pools are never called."""
     order = read_order(model, [pool.key for pool in sites])
     for turn, step in enumerate(order.steps):
         for pool in sites:
@@ -196,7 +196,7 @@ def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
 
 
 def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
-    """Take into ``found`` what an example showed: sizes, order, windows that only a running forward knows, and more."""
+    """Add to ``sites`` what the example showed: sizes, order, and windows that are computed in forward."""
     modules = {id(pool.module): pool for pool in reversed(sites) if pool.module is not None}
     for turn, call in enumerate(calls):
         site = modules.get(id(call.owner))
@@ -220,7 +220,7 @@ def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int,
 
 
 def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
-    """The functional call in ``found``, completed or added."""
+    """The site of a traced call: the one in ``sites`` at the same location, or a new one."""
     same = [pool for pool in sites if pool.owner is call.owner and pool.location == call.location]
     known = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
     if known is None:

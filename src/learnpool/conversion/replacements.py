@@ -49,7 +49,7 @@ def downsampling(layer: nn.Module) -> bool:
 
 
 def apply_choices(sites: list[PoolSite], only: Choice | None, skip: Choice | None, replace: tuple[str, ...]) -> None:
-    """Leave what the user did not ask for."""
+    """Mark the pools that ``only``, ``skip`` and ``replace`` exclude, with the reason."""
     only_ids, skip_ids = _select(sites, only, "only"), _select(sites, skip, "skip")
     for pool in sites:
         if pool.left is not None:
@@ -89,7 +89,7 @@ def _match_name(name: str, pattern: str) -> bool:
 
 
 def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request) -> list[Replacement]:
-    """The new layers, ready to be put in; a pool that turns out to stay says so in ``found``."""
+    """Build the new layers without inserting them; a pool that cannot be replaced gets its reason in ``sites``."""
     replacements: list[Replacement] = []
     tied: dict[Part, list[nn.Module]] = {}
     several = sum(old.replaceable for old in sites) > 1
@@ -200,7 +200,7 @@ def _find_device_and_dtype(model: nn.Module, old: PoolSite) -> tuple[torch.devic
 
 
 def iter_neighbours(model: nn.Module, old: PoolSite) -> Iterator[Tensor]:
-    """Parameters and buffers from near to far: the owner's, those of layers before, of all beside, and so on."""
+    """Parameters and buffers, nearest first: the owner's, the preceding siblings', the parent's, and so on outwards."""
     path = old.name.split(".")[: -1 if old.owner is not None else None]
     while True:
         *path, last = path or [""]

@@ -166,7 +166,7 @@ def _list_positions(code: CodeType) -> list[Position]:
 
 
 def _locate_traced_call() -> str:
-    """``here`` while Dynamo traces: there are no frames, but it knows what it reads."""
+    """``locate_call`` while Dynamo traces: there are no frames, so the position comes from Dynamo's own state."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     reader: Any = InstructionTranslator.current_tx().output.current_tx

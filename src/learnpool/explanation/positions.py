@@ -75,7 +75,7 @@ class PositionTracker(TorchDispatchMode):
 
 
 def propagate_grid(grid: Grid, arguments: dict[str, Any], source: Tensor, result: Tensor) -> Grid | None:
-    """The grid of what an operation with the arguments ``given`` makes of a map; None if it is no map any more."""
+    """The grid of an operation's result, from the grid of its input; None if the result is not a feature map."""
     if result.dim() < 3:
         return None
     old, new = source.shape[-2:], result.shape[-2:]

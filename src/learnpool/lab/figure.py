@@ -163,13 +163,13 @@ def draw_cells(
             corner = (x + j * cell, y + i * cell)
             axes.add_patch(Rectangle(corner, cell, cell, facecolor=colour, edgecolor=PALE, linewidth=0.7))
             ink = INK if colours is not colour_maximum else "white" if colour == to_rgb(LEFT) else GREY
-            said = (
+            text = (
                 format_number(value, 1).replace("0.", ".").replace(".0", "")
                 if colours is SIGNED
                 else format_number(value, 1)
             )
             place = (corner[0] + cell / 2, corner[1] + cell / 2 + 1)
-            axes.text(*place, said or "0", fontsize=fontsize, color=ink, ha="center", va="center")
+            axes.text(*place, text or "0", fontsize=fontsize, color=ink, ha="center", va="center")
     axes.add_patch(Rectangle((x, y), 3 * cell, 3 * cell, facecolor="none", edgecolor=frame, linewidth=1.2))
 
 

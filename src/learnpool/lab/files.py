@@ -1,4 +1,4 @@
-"""Files written all or nothing: a file is complete and on the disk before it gets its name."""
+"""Atomic writes: a file is complete and on disk before it gets its name."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def format_machine(machine: dict[str, Any]) -> str:
 
 
 def warn_if_busy(console: Console, machine: dict[str, Any]) -> None:
-    """Say so if others kept the machine busy: threads that wait for a core make any timing meaningless."""
+    """Print a warning if other programs keep the machine busy: timings are then meaningless."""
     load, available = machine["hardware"]["load"], machine["hardware"]["cores"]
     if load is not None and load > available / 2:
         console.print(f"The machine was busy before the start (load {load} on {available} cores): measure again.")

@@ -47,7 +47,7 @@ def find_error(
         deeper = PAPER["table3"].get(f"{extra_convs} extra conv{'s' * (extra_convs > 1)}")
         return read_value(deeper["error"]) if deeper and (column, pool) == ("cifar10", "max") else None
     for table in ("table1", "table1_text", "table2"):
-        if found := read_table(table).get(pool, {}).get(column):
-            return found
+        if published := read_table(table).get(pool, {}).get(column):
+            return published
     single = PAPER["alternatives"].get(pool)
     return read_value(single["error"]) if single and column == "cifar10" else None

@@ -49,7 +49,7 @@ def show_bar(label: str, console: Console) -> Iterator[Callable[[float, int, str
 
 def log_progress(label: str, console: Console) -> Callable[[float, int, str], None]:
     """``update(done, steps, text)`` that prints a line when the last one is ``LINE_EVERY`` seconds old."""
-    began = last = time.monotonic()
+    start = last = time.monotonic()
     first: float | None = None  # what was done before tells nothing about the time left
 
     def update(done: float, steps: int, text: str) -> None:
@@ -59,12 +59,13 @@ def log_progress(label: str, console: Console) -> Callable[[float, int, str], No
         if now - last < LINE_EVERY or not steps:
             return
         last = now
-        gone, left = now - began, "an unknown time"
+        elapsed, left = now - start, "an unknown time"
         if done > first:
-            left = format_seconds(gone * (steps - done) / (done - first))
-        told = f"; {text}" if text else ""
+            left = format_seconds(elapsed * (steps - done) / (done - first))
+        suffix = f"; {text}" if text else ""
         console.out(
-            f"{label}: {format_percent(done / steps)}, {format_seconds(gone)} gone, {left} left{told}", highlight=False
+            f"{label}: {format_percent(done / steps)}, {format_seconds(elapsed)} gone, {left} left{suffix}",
+            highlight=False,
         )
 
     return update

@@ -34,9 +34,9 @@ class Table:
     second: int = 3  # window of the second pool
 
     def __post_init__(self) -> None:
-        for what, wanted in (("channels", 1), ("classes", 2)):
-            if getattr(self, what) < wanted:
-                raise ValueError(f"dsn: {what} must be at least {wanted}, got {getattr(self, what)}")
+        for what, least in (("channels", 1), ("classes", 2)):
+            if getattr(self, what) < least:
+                raise ValueError(f"dsn: {what} must be at least {least}, got {getattr(self, what)}")
         if min(self.image) < 4:
             raise ValueError(f"dsn: images must be at least 4×4 for two pools, got {self.image[0]}×{self.image[1]}")
 
@@ -90,10 +90,10 @@ class DSN(nn.Module):
 
         # Heads after the rest and pools last, so that neither changes what the others draw.
         first, second, third = maps(table, pool)
-        taken = {"conv1": (c1, first), "conv2": (c2, first), "conv3": (c3, second), "conv4": (c4, second)}
-        taken |= {"conv5": (c5, third), "conv6": (c6, third)} | {f"extra{k}": (c6, third) for k in range(extra)}
+        inputs = {"conv1": (c1, first), "conv2": (c2, first), "conv3": (c3, second), "conv4": (c4, second)}
+        inputs |= {"conv5": (c5, third), "conv6": (c6, third)} | {f"extra{k}": (c6, third) for k in range(extra)}
         self.heads = nn.ModuleDict()
-        for name, (channels, (height, across)) in taken.items() if supervise else ():
+        for name, (channels, (height, across)) in inputs.items() if supervise else ():
             self.heads[name] = nn.Linear(channels * height * across, table.classes)
         begin(self.heads, init)
         self.pool1, self.pool2 = pools(pool, table, m1, m2, init=init, start=start)
@@ -139,7 +139,7 @@ class DSN(nn.Module):
         unless ``pool_decay`` says otherwise.
         """
         kinds = {"weights": 1.0, "classifier": 0.1, "heads": 0.001}
-        chosen: dict[str, list[nn.Parameter]] = {}
+        by_kind: dict[str, list[nn.Parameter]] = {}
         learned = {id(p) for pool in self.modules() if isinstance(pool, TreeParameters) for p in pool.parameters()}
         for name, parameter in self.named_parameters():
             kind = {"heads": "heads", "mlpconv4": "classifier"}.get(name.partition(".")[0], "weights")
@@ -147,9 +147,9 @@ class DSN(nn.Module):
                 kind = "pools"
             elif name.endswith("bias"):
                 kind += ".bias"
-            chosen.setdefault(kind, []).append(parameter)
+            by_kind.setdefault(kind, []).append(parameter)
         groups: list[dict[str, Any]] = []
-        for kind, parameters in chosen.items():
+        for kind, parameters in by_kind.items():
             of, _, bias = kind.partition(".")
             decay = weight_decay if of != "pools" or pool_decay is None else pool_decay
             factor = kinds.get(of, 1.0) * (2 if bias else 1)
@@ -194,18 +194,18 @@ def pools(name: str, table: Table, *channels: int, init: str = "dsn", start: str
 
     ``conv`` stands for convolutions with the pools' windows and stride, padded by 1 where 3×3, and a ReLU.
     """
-    made: list[nn.Module] = []
+    layers: list[nn.Module] = []
     for index, (kernel, c, size) in enumerate(zip((3, table.second), channels, maps(table, name)[1:], strict=True)):
         if name == STRIDED:
-            made.append(nn.Sequential(nn.Conv2d(c, c, kernel, 2, padding=(kernel - 1) // 2), nn.ReLU()))
-            begin(made[-1], init)
+            layers.append(nn.Sequential(nn.Conv2d(c, c, kernel, 2, padding=(kernel - 1) // 2), nn.ReLU()))
+            begin(layers[-1], init)
         else:
             options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
-            made.append(parse(name).part(index).make_layer(kernel, 2, **options))
-    tied = [layer for layer in made if isinstance(layer, TreeParameters) and layer.share == "net"]
+            layers.append(parse(name).part(index).make_layer(kernel, 2, **options))
+    tied = [layer for layer in layers if isinstance(layer, TreeParameters) and layer.share == "net"]
     if tied:
         tie(tied)
-    return made
+    return layers
 
 
 def dsn(

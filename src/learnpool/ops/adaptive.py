@@ -67,13 +67,13 @@ def check_tree(name: str, tree: Any) -> None:
 
 def expand_output_size(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:
     """``output_size`` as one number per axis; None keeps the input's."""
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
-    for n in given:
+    sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
+    for n in sizes:
         if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
             raise TypeError(f"{name}: output_size must be one or {dims} ints (or None), got {output_size!r}")
-    if len(given) != dims or any(n is not None and n < 1 for n in given):
+    if len(sizes) != dims or any(n is not None and n < 1 for n in sizes):
         raise ValueError(f"{name}: output_size must be one or {dims} positive ints (or None), got {output_size!r}")
-    return given
+    return sizes
 
 
 def get_output_size(name: str, x: Any, output_size: Any, dims: int) -> tuple[int, ...]:

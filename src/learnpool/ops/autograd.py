@@ -79,7 +79,7 @@ def pool_backward_formula(
 
 def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None]:
     """None in place of the empty tensors an operator returns for gradients nobody needs."""
-    return [grad if wanted else None for grad, wanted in zip(grads, needed, strict=True)]
+    return [grad if need else None for grad, need in zip(grads, needed, strict=True)]
 
 
 def vjp(

@@ -120,8 +120,8 @@ def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
     output = window.output_size(x.shape[-dims:])
     if any(n < 1 for n in output):
         kernel, padding, dilation = map(format_size, (window.kernel, window.padding, window.dilation))
-        came = f"window {kernel} with padding {padding} and dilation {dilation}"
-        raise ValueError(f"{name}: {came} does not fit into input {format_size(x.shape[-dims:])}")
+        actual = f"window {kernel} with padding {padding} and dilation {dilation}"
+        raise ValueError(f"{name}: {actual} does not fit into input {format_size(x.shape[-dims:])}")
     return (*x.shape[:-dims], *output)
 
 
@@ -164,8 +164,8 @@ def check_parameter(
         raise ValueError(f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[lead:])}")
     for n, full in zip(p.shape[1:lead], (channels, *output), strict=True):
         if n != 1 and n != full:
-            wanted = f"{channels} channels and {format_size(output)} regions (or 1 of each)"
-            raise ValueError(f"{name}: {what} must be for {wanted}, got {format_size(p.shape[1:lead])}")
+            expected = f"{channels} channels and {format_size(output)} regions (or 1 of each)"
+            raise ValueError(f"{name}: {what} must be for {expected}, got {format_size(p.shape[1:lead])}")
 
 
 def check_gradient(name: str, grad: Tensor, x: Tensor, shape: Sequence[int]) -> None:
@@ -173,8 +173,8 @@ def check_gradient(name: str, grad: Tensor, x: Tensor, shape: Sequence[int]) -> 
     if tuple(grad.shape) != tuple(shape):
         raise ValueError(f"{name}: grad must have the output's shape {list(shape)}, got {list(grad.shape)}")
     if grad.dtype != x.dtype or grad.device != x.device:
-        wanted, came = f"{_format_dtype(x.dtype)} on {x.device}", f"{_format_dtype(grad.dtype)} on {grad.device}"
-        raise TypeError(f"{name}: grad must be {wanted} like the input, got {came}")
+        expected, actual = f"{_format_dtype(x.dtype)} on {x.device}", f"{_format_dtype(grad.dtype)} on {grad.device}"
+        raise TypeError(f"{name}: grad must be {expected} like the input, got {actual}")
 
 
 def _format_dtype(dtype: torch.dtype) -> str:

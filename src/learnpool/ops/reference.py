@@ -67,7 +67,8 @@ def backward(
 
     With c the gradient that reaches a response, every tap receives
     ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, and ``∂w_d = Σ_regions c_d x``. The paper's (4),
-    (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"`` pays every maximum, as printed.
+    (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"`` gives every maximum the
+    gradient, as printed in the paper.
     """
     decoded = decode(tuple(program))
     dtype = accumulation_dtype(x.dtype)

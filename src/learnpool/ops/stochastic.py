@@ -95,8 +95,8 @@ def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple
         if tuple(sample.shape) != shape:
             raise ValueError(f"{name}: sample must have the output's shape {list(shape)}, got {list(sample.shape)}")
         if sample.dtype != accumulation_dtype(x.dtype) or sample.device != x.device:
-            wanted, came = f"{accumulation_dtype(x.dtype)} on {x.device}", f"{sample.dtype} on {sample.device}"
-            raise TypeError(f"{name}: sample must be {wanted}, got {came}")
+            expected, actual = f"{accumulation_dtype(x.dtype)} on {x.device}", f"{sample.dtype} on {sample.device}"
+            raise TypeError(f"{name}: sample must be {expected}, got {actual}")
     return shape
 
 

@@ -71,8 +71,8 @@ class Window:
         """Raise ValueError unless every axis has the same legal numbers as in PyTorch's max pooling."""
         for what in ("stride", "padding", "dilation"):
             if len(getattr(self, what)) != self.dims:
-                given = getattr(self, what)
-                raise ValueError(f"{name}: {what} must have {self.dims} numbers like the kernel, got {list(given)}")
+                numbers = getattr(self, what)
+                raise ValueError(f"{name}: {what} must have {self.dims} numbers like the kernel, got {list(numbers)}")
         for what, least in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             values, word = getattr(self, what), "kernel_size" if what == "kernel" else what
             if any(value < least for value in values):
@@ -199,10 +199,10 @@ def fill_signature(function: Callable[..., Any], source: Callable[..., Any]) -> 
     """
     own = inspect.signature(function)
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    kept = [parameter for parameter in own.parameters.values() if parameter.kind not in variable]
-    if len(kept) == len(own.parameters):
+    remaining = [parameter for parameter in own.parameters.values() if parameter.kind not in variable]
+    if len(remaining) == len(own.parameters):
         return own
     passed = [
         parameter for parameter in inspect.signature(source).parameters.values() if parameter.name not in own.parameters
     ]
-    return own.replace(parameters=sorted(kept + passed, key=lambda parameter: parameter.kind))
+    return own.replace(parameters=sorted(remaining + passed, key=lambda parameter: parameter.kind))

@@ -116,7 +116,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     if dilation == 1:
         layers[HAND] = HandWrittenGate(window, dtype)
         if benchmark.compiled:
-            torch.compiler.reset()  # past a handful of shapes it would fall back to eager without a word
+            torch.compiler.reset()  # after a handful of shapes it would silently fall back to eager
             layers[COMPILED] = torch.compile(HandWrittenGate(window, dtype), dynamic=False)  # type: ignore[assignment]
     contestants = []
     for name, layer in layers.items():
@@ -133,11 +133,11 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
 
 def make_contestant(name: str, layer: nn.Module, x: Tensor) -> Contestant:
     """A layer on ``x``, called once in each mode."""
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def pack(saved: Tensor) -> Tensor:
         storage = saved.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        saved_bytes[storage.data_ptr()] = storage.nbytes()
         return saved
 
     def both() -> object:
@@ -159,7 +159,7 @@ def make_contestant(name: str, layer: nn.Module, x: Tensor) -> Contestant:
             raise
         raise OSError(f"torch.compile fails here: {str(error).strip().splitlines()[0]}") from None
     own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
-    extra = sum(size for place, size in kept.items() if place not in own)
+    extra = sum(size for place, size in saved_bytes.items() if place not in own)
     return Contestant(name, {BOTH: both, FORWARD: forward}, extra / (x.numel() * x.element_size()))
 
 

@@ -51,10 +51,10 @@ def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timin
 
 def time_call(call: Call, calls: int = 1) -> float:
     """Seconds per call."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(calls):
         call()
-    return (time.perf_counter() - began) / calls
+    return (time.perf_counter() - start) / calls
 
 
 def bench(benchmark: PoolBenchmark, out: Path) -> None:

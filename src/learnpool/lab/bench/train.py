@@ -70,11 +70,11 @@ class TimedBatches(Batches):
     seconds: list[float]
 
     def train_batches(self, number: int, ranks: Ranks) -> Pairs:
-        made = super().train_batches(number, ranks)
+        batches = super().train_batches(number, ranks)
         while True:
-            began = time.perf_counter()
-            batch = next(made, None)
-            self.seconds.append(time.perf_counter() - began)
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self.seconds.append(time.perf_counter() - start)
             if batch is None:
                 return
             yield batch
@@ -135,7 +135,9 @@ def bench(benchmark: TrainBenchmark, out: Path) -> None:
     with hardware.use_threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
         times = time_pairs(benchmark, advance)
     steps = summarize_ratio(times.hand, times.lab)
-    share = statistics.median(made / whole for made, whole in zip(times.batches, times.lab, strict=True))
+    share = statistics.median(
+        made_seconds / step_seconds for made_seconds, step_seconds in zip(times.batches, times.lab, strict=True)
+    )
     milliseconds = {name: 1e3 * statistics.median(seconds) for name, seconds in asdict(times).items()}
     console.print(
         f"A training step of the lab takes {milliseconds['lab']:.1f} ms, {steps['median']:.3f} × the same step by hand "

@@ -17,7 +17,7 @@ VERDICTS = {
 def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True) -> tuple[str, ...]:
     """The sentence of the pool with the lowest error, what it would take to know more, and a sentence on the others.
 
-    Without ``name_seeds`` no number of further seeds is named: where training told nothing, more of it tells nothing.
+    Without ``name_seeds`` no number of further seeds is named: if the networks did not learn, more seeds do not help.
     """
     best = find_best(summaries)
     sentences = [f"{describe_pool(best, summaries[0].pool, len(summaries) - 1)}."]

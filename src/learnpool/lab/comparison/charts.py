@@ -159,7 +159,7 @@ def label_pools(axes: Any, pools: Sequence[PoolSummary]) -> None:
 
 
 def render_svg(figure: Figure, label: str) -> str:
-    """A figure as an element of a page: it takes the page's colours and width, and is named for those who listen."""
+    """A figure as an element of a page: it takes the page's colours and width, and has a title for screen readers."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()

@@ -137,8 +137,8 @@ def format_command(runs: Sequence[Run], out: str | None = None, data_dir: str | 
 def _find_changes(name: str, run: Run) -> dict[str, Any]:
     """The fields in which a run is not as its preset has it."""
     usual = preset(name, run.data, pool=run.pool, seed=run.seed, net=run.net)
-    found = {field: getattr(run, field) for field in Run.model_fields if getattr(run, field) != getattr(usual, field)}
-    return found | ({"rate": run.rate} if "schedule" in found else {})  # a preset's rates are for its own schedule
+    changes = {field: getattr(run, field) for field in Run.model_fields if getattr(run, field) != getattr(usual, field)}
+    return changes | ({"rate": run.rate} if "schedule" in changes else {})  # a preset's rates are for its own schedule
 
 
 def _format_value(value: Any) -> str:

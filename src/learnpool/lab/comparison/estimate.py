@@ -31,7 +31,7 @@ EVALUATION = 1 / 3  # a forward pass, as a part of a training step on as many im
 def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> str:
     """A row for every kind of run: seeds, those that are done, epochs left and their time; then the whole.
 
-    The time of a known data set that is not there is unknown, and said to be; a folder must be there.
+    If a known data set is missing, its time is printed as unknown; a folder must exist.
     """
     finished = read_finished(runs, out)
     left = {run: 0 if run in finished else run.epochs - count_epochs(out / run.id) for run in runs}

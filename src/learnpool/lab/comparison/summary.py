@@ -21,7 +21,7 @@ MOST_SEEDS = 1000  # nobody will run more
 
 @dataclass(frozen=True)
 class RunScore:
-    """What a run gave, as far as a comparison asks."""
+    """The numbers of a run that a comparison uses."""
 
     error: float  # % of the test images, after the last epoch
     seconds: float  # of training an epoch

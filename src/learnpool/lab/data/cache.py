@@ -21,7 +21,7 @@ from .. import files
 
 FILE = re.compile(r"[a-z-]+-[0-9a-f]{32}\.npy(\.\d+\.part)?")  # one of ours
 BLOCK = 1 << 20
-PART_LIFETIME = 24 * 3600  # seconds after which an unfinished file has no owner any more
+PART_LIFETIME = 24 * 3600  # seconds after which a partial file counts as abandoned
 
 
 def get_cache_directory() -> Path:
@@ -31,7 +31,7 @@ def get_cache_directory() -> Path:
 
 
 def hash_parts(*parts: object) -> str:
-    """SHA-256 that equal parts share; a tensor counts by its shape, dtype and bytes."""
+    """SHA-256 of the parts; a tensor is hashed by shape, dtype and bytes."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor):
@@ -43,7 +43,7 @@ def hash_parts(*parts: object) -> str:
 
 
 def read(path: Path, shape: tuple[int, ...]) -> Tensor | None:
-    """What ``write`` left there; None if nothing did, and with a warning if it is damaged."""
+    """The array ``write`` stored; None if there is none, or (with a warning) if it is damaged."""
     if not path.is_file():
         return None
     cells = _map(path, shape) if _is_intact(path) else None
@@ -73,7 +73,7 @@ def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tenso
 
 
 def clear() -> tuple[int, int]:
-    """Remove everything cached; how many files and bytes that were."""
+    """Remove everything cached; return the number of files and bytes."""
     directory = get_cache_directory()
     paths = [path for path in directory.iterdir() if FILE.fullmatch(path.name)] if directory.is_dir() else []
     size = sum(path.stat().st_size for path in paths)
@@ -111,7 +111,7 @@ def _view_bytes(tensor: Tensor) -> Any:
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Remove what killed processes left unfinished."""
+    """Remove partial files of processes that were killed."""
     for part in directory.glob("*.part"):
         if part.stat().st_mtime < time.time() - PART_LIFETIME:
             part.unlink(missing_ok=True)

@@ -95,11 +95,11 @@ def _check_file(source: Source, path: Path) -> tuple[str, str]:
         contents = {name: hashlib.md5(data, usedforsecurity=False) for name, data in source.iter_contents(path)}
     except DataError as error:
         return "broken", str(error)
-    wanted = {name: source.get_checksum(name) for name in contents}
+    checksums = {name: source.get_checksum(name) for name in contents}
     for name, content in contents.items():
-        if wanted[name] not in (None, content.hexdigest()):
-            return "content wrong", f"{path}: wanted {name} of MD5 {wanted[name]} inside, got {content.hexdigest()}"
-    if contents and all(wanted.values()):
+        if checksums[name] not in (None, content.hexdigest()):
+            return "content wrong", f"{path}: wanted {name} of MD5 {checksums[name]} inside, got {content.hexdigest()}"
+    if contents and all(checksums.values()):
         return "content right, packed differently than the published file", ""
     if published is None:
         return "no published checksum", ""

@@ -41,17 +41,17 @@ class CifarSource(Source):
     coarse: bool  # a batch has coarse labels before those we read
 
     def find_files(self, data_dir: Path) -> list[Path]:
-        found = self._find_release(data_dir)
-        if found is None:
+        location = self._find_release(data_dir)
+        if location is None:
             return []
-        release, place = found
+        release, place = location
         return [place / name for name in release.files] if place.is_dir() else [place]
 
     def read(self, data_dir: Path) -> dict[str, Split]:
-        found = self._find_release(data_dir)
-        if found is None:
+        location = self._find_release(data_dir)
+        if location is None:
             return {}
-        release, place = found
+        release, place = location
         contents = dict(self._iter_members(release, place))
         parse = parse_binary if release.binary else parse_pickle
         splits = {}

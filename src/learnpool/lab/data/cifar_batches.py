@@ -38,13 +38,13 @@ def parse_pickle(
         raise DataError(f"{where}: wanted a dict of data and labels, got {type(batch).__name__}")
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     images, labels = batch.get("data"), batch.get("fine_labels" if coarse else "labels")
-    wanted = (count, int(np.prod(shape)))
-    if not isinstance(images, ArrayStandIn) or images.cells.shape != wanted:
-        came = format_shape(images.cells.shape) if isinstance(images, ArrayStandIn) else type(images).__name__
-        raise DataError(f"{where}: wanted data of {format_shape(wanted)} bytes, got {came}")
+    expected = (count, int(np.prod(shape)))
+    if not isinstance(images, ArrayStandIn) or images.cells.shape != expected:
+        actual = format_shape(images.cells.shape) if isinstance(images, ArrayStandIn) else type(images).__name__
+        raise DataError(f"{where}: wanted data of {format_shape(expected)} bytes, got {actual}")
     if not isinstance(labels, list) or len(labels) != count or not all(type(item) is int for item in labels):
-        came = f"{len(labels)} items" if isinstance(labels, list) else type(labels).__name__
-        raise DataError(f"{where}: wanted a list of {count} labels, got {came}")
+        actual = f"{len(labels)} items" if isinstance(labels, list) else type(labels).__name__
+        raise DataError(f"{where}: wanted a list of {count} labels, got {actual}")
     check_labels(where, min(labels), max(labels), range(classes))
     return images.cells.reshape(count, *shape), np.array(labels)
 

@@ -33,15 +33,15 @@ from .source import Remote
 from .split import DataError
 
 BLOCK = 1 << 18
-MAX_IDLE_ATTEMPTS = 4  # in a row that bring nothing
+MAX_IDLE_ATTEMPTS = 4  # consecutive attempts that receive nothing
 PAUSE = 1.0  # seconds before a further attempt, doubled each time
 TIMEOUT = 30.0
 
-Advance = Callable[[int], None]  # called with the number of bytes that are there by now
+Advance = Callable[[int], None]  # called with the number of bytes received so far
 
 
 class MirrorError(Exception):
-    """This mirror has not got the file."""
+    """This mirror does not have the file."""
 
 
 def fetch_dataset(
@@ -94,7 +94,7 @@ def fetch_file(remote: Remote, folder: Path, advance: Advance = lambda size: Non
 
 
 def _fetch_from(url: str, remote: Remote, part: Path, advance: Advance) -> None:
-    """Bring ``part`` to the published content. One from an earlier call may be of other content: start over, once."""
+    """Download ``part`` and verify it; if a resumed one has the wrong content, start over once."""
     while True:
         resumed = _get_size(part) > 0
         _download(url, remote, part, advance)
@@ -108,13 +108,13 @@ def _fetch_from(url: str, remote: Remote, part: Path, advance: Advance) -> None:
 
 
 def _download(url: str, remote: Remote, part: Path, advance: Advance) -> None:
-    """Add to ``part`` until it has its size or the server has no more; try again while attempts bring something."""
+    """Append to ``part`` until it is complete; retry as long as attempts receive something."""
     idle, most = 0, 0
     while True:
-        there = _get_size(part)
-        if there > most:
-            most, idle = there, 0
-        if there >= remote.size:
+        received = _get_size(part)
+        if received > most:
+            most, idle = received, 0
+        if received >= remote.size:
             return
         problem = _try_once(url, remote.size, part, advance)
         if not problem:
@@ -122,8 +122,8 @@ def _download(url: str, remote: Remote, part: Path, advance: Advance) -> None:
         if _get_size(part) <= most:
             idle += 1
         if idle == MAX_IDLE_ATTEMPTS:
-            kept = f"; {part} is kept, to be resumed" if _get_size(part) else ""
-            raise MirrorError(f"wanted {remote.size:,} bytes, got {_get_size(part):,} ({problem}){kept}")
+            hint = f"; {part} is kept, to be resumed" if _get_size(part) else ""
+            raise MirrorError(f"wanted {remote.size:,} bytes, got {_get_size(part):,} ({problem}){hint}")
         if idle:
             time.sleep(PAUSE * 2 ** (idle - 1))
 
@@ -148,30 +148,30 @@ def _try_once(url: str, size: int, part: Path, advance: Advance) -> str:
     with response:
         if not isinstance(response, http.client.HTTPResponse):
             raise MirrorError(f"wanted an answer by HTTP, was sent to {response.url}")
-        there = 0
+        position = 0
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:  # else the range was ignored: all of it comes
-            there, answer = before, response.headers.get("Content-Range", "")
+            position, answer = before, response.headers.get("Content-Range", "")
             if not answer.startswith(f"bytes {before}-"):
                 part.unlink(missing_ok=True)
                 return f"asked for the bytes from {before:,} on, got {answer or 'an unknown range'}"
-        return _receive(response, part, there, size, advance)
+        return _receive(response, part, position, size, advance)
 
 
-def _receive(response: http.client.HTTPResponse, part: Path, there: int, size: int, advance: Advance) -> str:
-    """Write what comes at ``there``, up to ``size`` in all. Returns what went wrong, or nothing."""
-    with part.open("r+b" if there else "wb") as file:
-        file.seek(there)
-        while there < size:
+def _receive(response: http.client.HTTPResponse, part: Path, position: int, size: int, advance: Advance) -> str:
+    """Write the response into ``part`` from ``position`` up to ``size``; return what went wrong, or an empty string."""
+    with part.open("r+b" if position else "wb") as file:
+        file.seek(position)
+        while position < size:
             try:
-                block = response.read(min(BLOCK, size - there))
+                block = response.read(min(BLOCK, size - position))
             except (OSError, http.client.HTTPException) as error:
                 return str(error) or type(error).__name__
             if not block:
                 complete = response.length == 0 and "Content-Length" in response.headers
                 return "" if complete else "the connection ended early"
             file.write(block)
-            there += len(block)
-            advance(there)
+            position += len(block)
+            advance(position)
     return ""
 
 

@@ -72,10 +72,10 @@ def _list_classes(root: Path) -> PathsByClass:
 
 
 def _check_same_classes(root: Path, train: PathsByClass, test: PathsByClass) -> None:
-    for here, there, where in ((train, test, "test"), (test, train, "train")):
-        missing = [name for name in here if not there.get(name)]
+    for classes, others, where in ((train, test, "test"), (test, train, "train")):
+        missing = [name for name in classes if not others.get(name)]
         if missing:
-            names = _format_classes(there)
+            names = _format_classes(others)
             raise DataError(f"{root}: class {missing[0]} has no images for {where}; the classes there: {names}")
 
 

@@ -18,7 +18,7 @@ from .split import DataError, Dataset, Files, Folder, Split
 
 def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
     """The data set ``name``, its files found anywhere usual under ``data_dir``; or a folder of images by its path."""
-    if not name:  # the current directory would be meant, by nobody
+    if not name:  # an empty name would mean the current directory
         raise DataError("wanted the name of a data set or the path of a folder of images, got ''")
     if name == "digits":
         return read_digits()
@@ -68,7 +68,7 @@ def _load_official(source: Source, data_dir: Path) -> Dataset:
 def _check_balance(source: Source, name: str, split: Split, data_dir: Path) -> None:
     """As many images of each class as published: MNIST and Fashion-MNIST have files of the same names."""
     counts = tuple(torch.bincount(split.labels, minlength=len(source.classes)).tolist())
-    for title, came, wanted in zip(source.classes, counts, source.balance.get(name, counts), strict=True):
-        if came != wanted:
+    for title, count, expected in zip(source.classes, counts, source.balance.get(name, counts), strict=True):
+        if count != expected:
             where = f"{source.name}: {name} in {data_dir}"
-            raise DataError(f"{where}: wanted {wanted:,} images of class {title}, got {came:,}: another set?")
+            raise DataError(f"{where}: wanted {expected:,} images of class {title}, got {count:,}: another set?")

@@ -66,8 +66,8 @@ class IdxSource(Source):
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """The unsigned bytes of an idx file, which has to be of ``shape``."""
-    wanted = _count_bytes(shape)
-    data = read_start(path, wanted + 1)
+    expected = _count_bytes(shape)
+    data = read_start(path, expected + 1)
     start = 4 + 4 * len(shape)
     magic = bytes((0, 0, UBYTE, len(shape)))
     if data[:4] != magic:
@@ -75,8 +75,10 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     sizes = tuple(np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">u4").tolist())
     if sizes != shape:
         raise DataError(f"{path}: wanted {format_shape(shape)} cells, got {format_shape(sizes)} by its header")
-    if len(data) != wanted:
-        raise DataError(f"{path}: wanted {wanted:,} bytes, got {'more' if len(data) > wanted else f'{len(data):,}'}")
+    if len(data) != expected:
+        raise DataError(
+            f"{path}: wanted {expected:,} bytes, got {'more' if len(data) > expected else f'{len(data):,}'}"
+        )
     return np.frombuffer(bytearray(data), np.uint8, offset=start).reshape(shape)
 
 

@@ -107,16 +107,16 @@ def _hold_out_svhn(data: Dataset, seed: int) -> tuple[Split, Split]:
     for name, split in (("train", data.train), ("extra", data.extra)):
         if split is None:
             continue
-        chosen = sample_balanced(split.labels, SVHN_VALIDATION[name] * len(data.classes), seed)
-        counts = torch.bincount(split.labels[chosen], minlength=len(data.classes))
+        indices = sample_balanced(split.labels, SVHN_VALIDATION[name] * len(data.classes), seed)
+        counts = torch.bincount(split.labels[indices], minlength=len(data.classes))
         if int(counts.min()) < SVHN_VALIDATION[name]:
             few = int(counts.argmin())
-            wanted = f"{SVHN_VALIDATION[name]} images of each class of svhn's {name}"
-            raise DataError(f"hold_out: wanted {wanted}, got {int(counts[few])} of class {data.classes[few]}")
+            expected = f"{SVHN_VALIDATION[name]} images of each class of svhn's {name}"
+            raise DataError(f"hold_out: wanted {expected}, got {int(counts[few])} of class {data.classes[few]}")
         rest = torch.ones(len(split), dtype=torch.bool)
-        rest[chosen] = False
+        rest[indices] = False
         train.append(split.take(rest.nonzero()[:, 0]))
-        validation.append(split.take(chosen))
+        validation.append(split.take(indices))
     return _concatenate(train), _concatenate(validation)
 
 
@@ -137,7 +137,7 @@ def sample_balanced(labels: Tensor, size: int, seed: int) -> Tensor:
     order = torch.randperm(len(labels), generator=generator)
     shuffled = labels[order]
     classes = int(labels.max()) + 1
-    turn = torch.randperm(classes, generator=generator)  # who comes first where not all get the same
+    turn = torch.randperm(classes, generator=generator)  # which classes get one more if the size is not a multiple
     rank = torch.empty(len(labels), dtype=torch.int64)
     for name in range(classes):
         of_class = (shuffled == name).nonzero()[:, 0]

@@ -48,10 +48,10 @@ def read_mat(path: Path, shape: tuple[int, int, int, int]) -> Split:
     check_mat_size(path, int(np.prod(shape)) + 8 * count + MAT_SLACK)
     try:
         variables = {name: (size, kind) for name, size, kind in whosmat(path)}
-        for name, wanted, kinds in (("X", (height, width, channels, count), ("uint8",)), ("y", (count, 1), INTEGERS)):
+        for name, expected, kinds in (("X", (height, width, channels, count), ("uint8",)), ("y", (count, 1), INTEGERS)):
             size, kind = variables.get(name, ((), "nothing"))
-            if size != wanted or kind not in kinds:
-                need = f"{'integers' if kinds is INTEGERS else kinds[0]} {format_shape(wanted)}"
+            if size != expected or kind not in kinds:
+                need = f"{'integers' if kinds is INTEGERS else kinds[0]} {format_shape(expected)}"
                 raise DataError(f"{path}: wanted {name} as {need}, got {kind} {format_shape(size)}".rstrip())
         content = loadmat(path, variable_names=("X", "y"))
     except DataError:

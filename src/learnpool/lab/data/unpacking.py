@@ -112,5 +112,5 @@ def _iter_unpacked(file: Any, end: int) -> Iterator[bytes]:
 
 
 def _make_size_error(where: object, limit: int, size: int | None = None) -> DataError:
-    came = "more" if size is None else f"{size:,}"
-    return DataError(f"{where}: wanted at most {limit:,} bytes unpacked, got {came}")
+    actual = "more" if size is None else f"{size:,}"
+    return DataError(f"{where}: wanted at most {limit:,} bytes unpacked, got {actual}")

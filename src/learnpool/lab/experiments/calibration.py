@@ -132,8 +132,8 @@ def choose_images(batches: Batches, number: int, ranks: Ranks) -> Tensor:
     """Training images to calibrate on, as a test image would be: prepared, not augmented."""
     generator = torch.Generator().manual_seed(derive_seed(batches.run, "calibration"))
     order = torch.randperm(len(batches.train.labels), generator=generator)[:number]
-    chosen = batches.train.iter_batches(order.split(BATCH), slice(None), None)
-    return torch.cat([images for images, _ in chosen]).to(ranks.device, memory_format=batches.layout)
+    images_and_labels = batches.train.iter_batches(order.split(BATCH), slice(None), None)
+    return torch.cat([images for images, _ in images_and_labels]).to(ranks.device, memory_format=batches.layout)
 
 
 @torch.no_grad()
@@ -154,9 +154,9 @@ def measure_pool(
     other = copy.deepcopy(net)
     convert(other, pool)
     converted = compute_error(other, test)
-    began = time.perf_counter()
+    start = time.perf_counter()
     calibration = calibrate(other, images.split(BATCH), images=len(images))
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     calibrated = compute_error(other, test)
     return PoolResult(
         pool,

@@ -108,10 +108,10 @@ class ErrorTable:
             for word in ("better", "worse", "not significant")
         }
         words = {"better": "better than", "worse": "worse than", "not significant": "not told apart from"}
-        said = "; ".join(f"{words[w]} {base}: {', '.join(pools)}" for w, pools in verdicts.items() if pools)
+        text = "; ".join(f"{words[w]} {base}: {', '.join(pools)}" for w, pools in verdicts.items() if pools)
         seeds = format_count(len(lines[base].errors), "seed")
         error = f"{base} {format_number(lines[base].mean)} % over {seeds}"
-        return f"{LABELS[data]} ({error}): {said or 'nothing to compare yet'}."
+        return f"{LABELS[data]} ({error}): {text or 'nothing to compare yet'}."
 
     def _paper_only(self, data: Sequence[str]) -> Table:
         """What the paper has on data sets that were not asked for."""

@@ -40,10 +40,10 @@ class Evaluation:
     @torch.inference_mode()
     def features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
-        found: dict[str, list[Tensor]] = {name: [] for name in layers}
+        outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
         hooks = [
             self.model.get_submodule(name).register_forward_hook(
-                lambda _layer, _given, output, name=name: found[name].append(output.flatten(1).float())
+                lambda _layer, _inputs, output, name=name: outputs[name].append(output.flatten(1).float())
             )
             for name in layers
         ]
@@ -53,7 +53,7 @@ class Evaluation:
         finally:
             for hook in hooks:
                 hook.remove()
-        return {name: torch.cat(parts) for name, parts in found.items()}
+        return {name: torch.cat(parts) for name, parts in outputs.items()}
 
     def _forward(self, images: Tensor) -> Tensor:
         x = self.prepare(images)

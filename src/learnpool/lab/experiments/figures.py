@@ -82,8 +82,8 @@ def draw_scatter(panels: Mapping[str, tuple[Any, Sequence[int]]], classes: Seque
             axes.set(xticks=[], yticks=[])
             axes.set_title(title, fontsize=9.5, color=INK)
             for kind in range(len(classes)):
-                chosen = xy[kinds == kind]
-                axes.scatter(chosen[:, 0], chosen[:, 1], s=5, color=colours(kind % 10), linewidth=0)
+                members = xy[kinds == kind]
+                axes.scatter(members[:, 0], members[:, 1], s=5, color=colours(kind % 10), linewidth=0)
         handles = [
             mpl.lines.Line2D([], [], marker="o", linestyle="", markersize=5, color=colours(k % 10), label=name)
             for k, name in enumerate(classes)

@@ -92,53 +92,55 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record, first = [], {}, None
     for data in scale.choose(DATA):
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        measurements: dict[str, list[Mapping[str, Any]]] = {}
         for pool, label in POOLS.items():
             measured = [results.measure(run, "invariance", partial(measure, results)) for run in scale.runs(data, pool)]
-            if kept := [one for one in measured if one is not None]:
-                found[label] = kept
-        record[data] = found
-        if not found:
+            if finished := [one for one in measured if one is not None]:
+                measurements[label] = finished
+        record[data] = measurements
+        if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
         first = first or scale.runs(data, "max")[0]
         for kind, (unit, _change, amounts, _none) in CHANGES.items():
             curves = {
                 label: [[one[kind][f"{amount:g}"] for amount in amounts] for one in seeds]
-                for label, seeds in found.items()
+                for label, seeds in measurements.items()
             }
             parts.append(figures.draw_curves(curves, amounts, kind, unit))
-        parts.append(_wins(found, data))
-        answer.append(_sentence(found, data))
+        parts.append(_wins(measurements, data))
+        answer.append(_sentence(measurements, data))
     return Page(answer, parts, describe_differences(first) if first else (), record)
 
 
-def _means(found: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:
+def _means(measurements: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:
     """The error of each pool at one amount, over its seeds."""
-    return {label: sum(one[kind][f"{amount:g}"] for one in seeds) / len(seeds) for label, seeds in found.items()}
+    return {label: sum(one[kind][f"{amount:g}"] for one in seeds) / len(seeds) for label, seeds in measurements.items()}
 
 
-def _wins(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
+def _wins(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     """At how many amounts each pool has the least mean error, and its error without any change."""
     heads = [LABELS[data], "unchanged, %", *(f"least error, {kind}" for kind in CHANGES), "seeds"]
     rows = []
-    for label, seeds in found.items():
-        plain = _means(found, "rotation", 0.0)[label]
+    for label, seeds in measurements.items():
+        plain = _means(measurements, "rotation", 0.0)[label]
         cells = [Cell(label), Cell(format_number(plain))]
         for kind, (_, _change, amounts, _none) in CHANGES.items():
-            won = sum(min(m, key=lambda l: m[l]) == label for a in amounts if (m := _means(found, kind, a)))
-            cells.append(Cell(f"{won} of {len(amounts)}"))
+            wins = sum(min(m, key=lambda l: m[l]) == label for a in amounts if (m := _means(measurements, kind, a)))
+            cells.append(Cell(f"{wins} of {len(amounts)}"))
         rows.append([*cells, Cell(str(len(seeds)))])
     return Table(heads, rows, "Counted by the mean over seeds, without a test of significance.")
 
 
-def _sentence(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
+def _sentence(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
     """At how many of all amounts the learned pools have less mean error than both fixed ones."""
-    said = []
+    clauses = []
     for learned in ("gated", "tree"):
-        if learned not in found or not {"max", "average"} <= found.keys():
+        if learned not in measurements or not {"max", "average"} <= measurements.keys():
             continue
         amounts = [(kind, amount) for kind, (_, _c, values, _n) in CHANGES.items() for amount in values]
-        ahead = [m[learned] < min(m["max"], m["average"]) for kind, a in amounts if (m := _means(found, kind, a))]
-        said.append(f"{learned} pooling has less mean error than both at {sum(ahead)} of {len(ahead)} amounts")
-    return f"{LABELS[data]}: {'; '.join(said) or 'not all networks are finished'}."
+        ahead = [
+            m[learned] < min(m["max"], m["average"]) for kind, a in amounts if (m := _means(measurements, kind, a))
+        ]
+        clauses.append(f"{learned} pooling has less mean error than both at {sum(ahead)} of {len(ahead)} amounts")
+    return f"{LABELS[data]}: {'; '.join(clauses) or 'not all networks are finished'}."

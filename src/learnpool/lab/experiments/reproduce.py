@@ -35,10 +35,10 @@ def find(name: str) -> Experiment:
 
 def choose(names: Sequence[str]) -> list[str]:
     """The experiments asked for, each once; ``all`` is all of them."""
-    chosen = list(NAMES) if "all" in names else list(dict.fromkeys(names))
-    for name in chosen:
+    experiments = list(NAMES) if "all" in names else list(dict.fromkeys(names))
+    for name in experiments:
         find(name)
-    return chosen
+    return experiments
 
 
 def plan(names: Sequence[str], scale: Scale) -> list[Run]:
@@ -97,8 +97,8 @@ def write_site(
 def _answer(path: Path) -> list[str]:
     import json
 
-    found: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]
-    return found
+    answer: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]
+    return answer
 
 
 def render(template: str, **values: Any) -> str:

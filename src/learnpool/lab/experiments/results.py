@@ -24,7 +24,7 @@ class Results:
         self._find = cache(self._read)
 
     def find(self, run: Run) -> FinishedRun | None:
-        """A finished run; None of one that is not."""
+        """A finished run; None if it is not finished."""
         return self._find(run)
 
     def _read(self, run: Run) -> FinishedRun | None:
@@ -32,17 +32,17 @@ class Results:
         return read_run(path) if directory.read_result(path) is not None else None
 
     def summarize(self, groups: Mapping[str, Sequence[Run]]) -> dict[str, PoolSummary]:
-        """Every group of which all seeds are finished, against the first one; nothing if that one is not finished."""
-        found = {label: [self.find(run) for run in runs] for label, runs in groups.items()}
-        done = {label: [e for e in entries if e] for label, entries in found.items() if all(entries)}
-        if next(iter(found), None) not in done:
+        """Summaries of the groups whose seeds are all finished, compared with the first; empty if the first is not."""
+        entries_by_label = {label: [self.find(run) for run in runs] for label, runs in groups.items()}
+        finished = {label: [e for e in entries if e] for label, entries in entries_by_label.items() if all(entries)}
+        if next(iter(entries_by_label), None) not in finished:
             return {}
-        images = next(iter(done.values()))[0].result.images["test"]
-        outcomes = {label: {e.run.seed: e.score for e in entries} for label, entries in done.items()}
-        return {line.pool: line for line in summarize(outcomes, images)}
+        images = next(iter(finished.values()))[0].result.images["test"]
+        scores = {label: {e.run.seed: e.score for e in entries} for label, entries in finished.items()}
+        return {line.pool: line for line in summarize(scores, images)}
 
     def measure(self, run: Run, name: str, make: Callable[[FinishedRun], Any]) -> Any:
-        """What ``make`` says of a run's network, kept as ``name.json`` in the run's directory; None if not finished."""
+        """The value of ``make(run)``, cached as ``name.json`` in the run's directory; None if it is unfinished."""
         entry = self.find(run)
         if entry is None:
             return None
@@ -53,7 +53,7 @@ class Results:
         return json.loads(path.read_text(encoding="utf-8"))
 
     def keep(self, name: str, make: Callable[[], Any]) -> Any:
-        """What ``make`` says, kept as ``name.json`` beside the runs."""
+        """The value of ``make()``, cached as ``name.json`` beside the runs."""
         path = self.out / f"{name}.json"
         if not path.exists():
             files.write_json(path, make())

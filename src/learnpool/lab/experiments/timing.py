@@ -66,17 +66,17 @@ def build_page(scale: Scale, results: Results) -> Page:
     data = VARIANTS[next(iter(scale.choose(DATA)), "cifar10")][0]
     fields = scale.runs("digits" if data == "digits" else "cifar10", "max")[0]
     name = f"timing-{data}-{fields.width:g}-{'channels_last' if fields.channels_last else 'contiguous'}"
-    found = results.keep(name, lambda: measure(data, fields))
-    base, published = found["seconds"]["max"], PAPER["timing"]
+    record = results.keep(name, lambda: measure(data, fields))
+    base, published = record["seconds"]["max"], PAPER["timing"]
     rows, ratios = [], {}
     for pool, entry in published.items():
-        pairs = [s / b for s, b in zip(found["seconds"][pool], base, strict=True)]
+        pairs = [s / b for s, b in zip(record["seconds"][pool], base, strict=True)]
         ratios[pool] = statistics.median(pairs)
-        ms = 1e3 * statistics.median(found["seconds"][pool]) / found["settings"]["batch"]
+        ms = 1e3 * statistics.median(record["seconds"][pool]) / record["settings"]["batch"]
         theirs = entry["ms"] / published["max"]["ms"]
         rows.append(
             [
-                Cell(entry["label"], found["pools"][pool]),
+                Cell(entry["label"], record["pools"][pool]),
                 Cell(f"{entry['ms']:.2f}"),
                 Cell(f"{theirs:.2f}"),
                 Cell(f"{ms:.3f}"),
@@ -84,12 +84,12 @@ def build_page(scale: Scale, results: Results) -> Page:
             ]
         )
     heads = ["Pools", "paper, ms per image", "over its baseline", "ours, ms per image", "over our baseline"]
-    settings = found["settings"]
+    settings = record["settings"]
     layout = "channels_last" if settings["channels_last"] else "contiguous"
     caption = (
         f"Medians of {ROUNDS} rounds in which the pools take turns; in small print the least and the most of the "
         f"ratios within a round. {data}, {settings['width']:g} of the paper's channels, batch {settings['batch']}, "
-        f"{layout}, {found['threads']} threads. {hardware.format_machine(found)}."
+        f"{layout}, {record['threads']} threads. {hardware.format_machine(record)}."
     )
     theirs = max(entry["ms"] for entry in published.values()) / published["max"]["ms"]
     answer = (

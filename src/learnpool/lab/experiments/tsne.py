@@ -42,16 +42,16 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     network = Evaluation(entry, results.data_dir)
     index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
     labels = network.test.labels[index].numpy()
-    found: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
+    record: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
     for name, features in network.features(pool_layers(network.model), index).items():
         reduced = reduce(features)
         points = embed(reduced)
-        found[name] = {
+        record[name] = {
             "points": np.round(points, 3).tolist(),
             "features": separation(reduced, labels),
             "plane": separation(points, labels),
         }
-    return found
+    return record
 
 
 def reduce(features: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -96,30 +96,30 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record, first = [], {}, None
     for data in scale.choose(DATA):
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        measurements: dict[str, list[Mapping[str, Any]]] = {}
         for pool, label in POOLS.items():
             measured = [results.measure(run, "tsne", partial(measure, results)) for run in scale.runs(data, pool)]
-            if kept := [one for one in measured if one is not None]:
-                found[label] = kept
-        if not found:
+            if finished := [one for one in measured if one is not None]:
+                measurements[label] = finished
+        if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
         first = first or scale.runs(data, "max")[0]
         panels = {
             f"{label}, {LAYERS[layer]}": (seeds[0][layer]["points"], seeds[0]["labels"])
             for layer in LAYERS
-            for label, seeds in found.items()
+            for label, seeds in measurements.items()
         }
-        classes = next(iter(found.values()))[0]["classes"]
-        shown = figures.draw_scatter(panels, classes, columns=len(found))
+        classes = next(iter(measurements.values()))[0]["classes"]
+        svg = figures.draw_scatter(panels, classes, columns=len(measurements))
         parts.append(
-            Figure(shown, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0", wide=True)
+            Figure(svg, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0", wide=True)
         )
-        parts += [_overall(found, data), _by_class(found, classes)]
-        answer.append(_sentence(found, data))
+        parts += [_overall(measurements, data), _by_class(measurements, classes)]
+        answer.append(_sentence(measurements, data))
         record[data] = {
             label: [{layer: one[layer]["features"] for layer in LAYERS} for one in seeds]
-            for label, seeds in found.items()
+            for label, seeds in measurements.items()
         }
     return Page(answer, parts, describe_differences(first) if first else (), record)
 
@@ -128,14 +128,14 @@ def _mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> 
     return statistics.fmean(one[layer][space][what] for one in seeds)
 
 
-def _overall(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
+def _overall(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     spaces, measures = ("features", "plane"), ("purity", "silhouette")
     columns = [(layer, space, what) for layer in LAYERS for space in spaces for what in measures]
-    named = {"features": "50-D", "plane": "2-D"}
-    heads = [LABELS[data], *(f"{LAYERS[layer]}: {what}, {named[space]}" for layer, space, what in columns), "seeds"]
+    titles = {"features": "50-D", "plane": "2-D"}
+    heads = [LABELS[data], *(f"{LAYERS[layer]}: {what}, {titles[space]}" for layer, space, what in columns), "seeds"]
     rows = [
         [Cell(label), *(Cell(format_number(_mean(seeds, *column))) for column in columns), Cell(str(len(seeds)))]
-        for label, seeds in found.items()
+        for label, seeds in measurements.items()
     ]
     caption = (
         f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Means over seeds; "
@@ -144,7 +144,7 @@ def _overall(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     return Table(heads, rows, caption)
 
 
-def _by_class(found: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
+def _by_class(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
     rows = [
         [
             Cell(label),
@@ -157,17 +157,17 @@ def _by_class(found: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) 
                 for k in range(len(classes))
             ),
         ]
-        for label, seeds in found.items()
+        for label, seeds in measurements.items()
     ]
     return Table(["Purity behind the second pool", *classes], rows, "In the space of the principal components.")
 
 
-def _sentence(found: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
-    purity = {label: _mean(seeds, "pool2", "features", "purity") for label, seeds in found.items()}
+def _sentence(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
+    purity = {label: _mean(seeds, "pool2", "features", "purity") for label, seeds in measurements.items()}
     best = max(purity, key=lambda label: purity[label])
     second = all(
         _mean(seeds, "pool2", "features", "purity") > _mean(seeds, "pool1", "features", "purity")
-        for seeds in found.values()
+        for seeds in measurements.values()
     )
     order = f"{'' if second else 'not always '}more separable than behind the first{' in every network' * second}"
     return (

@@ -74,7 +74,7 @@ def join_cluster(address: str) -> Any:
 
 
 def check_reachable(address: str) -> None:
-    """RunError if nobody listens at ``host:port``: Ray itself would try for minutes."""
+    """RunError if nothing listens at ``host:port``; Ray itself would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return
@@ -85,7 +85,7 @@ def check_reachable(address: str) -> None:
 
 
 def train_in_task(text: str, out: str, home: str, options: dict[str, Any]) -> Any:
-    """The result of a run, or what went wrong; paths mean what they mean to the one who asked."""
+    """Train in a Ray task; return the result or the error. Relative paths are those of the driver."""
     if os.path.isdir(home):
         os.chdir(home)
         sys.path.insert(0, home)  # a network of the user's

@@ -1,7 +1,7 @@
 """Train many runs: the loop that local processes and a Ray cluster share.
 
-Whatever stops it, every run keeps its whole epochs: doing it again does only what is missing. A run whose worker dies
-is started again and resumes from its checkpoint.
+If it is interrupted, every run keeps its finished epochs and the next call trains only what is missing. A run
+whose worker dies is started again and resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def train_all(runs: Sequence[Run], out: Path, workers: Workers, report_progress:
 
 def read_finished(runs: Sequence[Run], out: Path) -> dict[Run, Result]:
     """The runs that are done, with their results; RunError if their network or folder of images is not what it was."""
-    found = {}
+    results = {}
     digests: dict[str, str] = {}
     for run in runs:
         if (out / run.id).is_dir() and (result := directory.read_result(out / run.id)) is not None:
             with directory.open_run(run, out) as path:  # or it is the directory of another run
                 verify_done(run, path, digests)
-                found[run] = result
-    return found
+                results[run] = result
+    return results

@@ -1,4 +1,4 @@
-"""What a network is shown: the batches of an epoch, and the images it is tested on.
+"""The batches of an epoch, and the images a network is evaluated on.
 
 All randomness comes from the seed and the number of the epoch, so an epoch can be run again bit for bit with nothing
 remembered from the one before.
@@ -81,12 +81,12 @@ class Batches:
     image: tuple[int, ...]  # channels, height, width
     classes: tuple[str, ...]
     digest: str  # of all images, whatever the seed
-    preparation: data.Preparation = NO_PREPARATION  # what all of them went through
+    preparation: data.Preparation = NO_PREPARATION  # applied to all images
     skipped: tuple[str, ...] = ()  # files that do not decode
 
     @property
     def steps(self) -> int:
-        """In an epoch; what is left of the shuffled images waits for another order."""
+        """Steps per epoch; an incomplete last batch is dropped."""
         return len(self.train.labels) // self.run.batch
 
     @property
@@ -108,7 +108,7 @@ class Batches:
 
 
 def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:
-    """Load, hold out, cut to size and prepare; RunError says what does not fit."""
+    """Load the data, split off validation images, take a subset and prepare; RunError says what does not fit."""
     loaded, skipped = data.load(run.data, data_dir), tuple[str, ...]()
     digest = data.compute_digest(loaded)
     if run.skip_broken and isinstance(loaded, data.Folder):

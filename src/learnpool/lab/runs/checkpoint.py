@@ -73,8 +73,8 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         raise CheckpointError(f"checkpoint: {directory / name} is missing; remove {path} to start again") from None
     computed = hashlib.sha256(content).hexdigest()
     if computed != digest:
-        wanted = f"wanted SHA-256 {digest[:12]}…, got {computed[:12]}…"
-        raise CheckpointError(f"checkpoint: {directory / name} is damaged ({wanted}); remove {path} to start again")
+        reason = f"wanted SHA-256 {digest[:12]}…, got {computed[:12]}…"
+        raise CheckpointError(f"checkpoint: {directory / name} is damaged ({reason}); remove {path} to start again")
     try:
         return parse_tensors(content), state
     except SafetensorError as error:
@@ -107,16 +107,16 @@ def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
 
 def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
     """``model.*`` and, by the same names, ``momentum.*``; a tensor with several names is there once."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, first in _first_names(model).items():
         if name == first:
-            found[f"model.{name}"] = model.state_dict()[name]
+            tensors[f"model.{name}"] = model.state_dict()[name]
     if optimizer is not None:
         for name, parameter in model.named_parameters():
             buffer = optimizer.state[parameter].get("momentum_buffer") if parameter in optimizer.state else None
             if buffer is not None:
-                found[f"momentum.{name}"] = buffer
-    return found
+                tensors[f"momentum.{name}"] = buffer
+    return tensors
 
 
 def fits(tensors: Mapping[str, Tensor], model: nn.Module) -> bool:
@@ -136,8 +136,10 @@ def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.op
         raise CheckpointError(f"checkpoint: {odd!r} is only in the {'checkpoint' if odd in saved else 'network'}")
     for name, own in model.state_dict().items():
         if saved[names[name]].shape != own.shape:
-            there, here = list(saved[names[name]].shape), list(own.shape)
-            raise CheckpointError(f"checkpoint: {name!r} has shape {there} in the checkpoint and {here} in the network")
+            saved_shape, own_shape = list(saved[names[name]].shape), list(own.shape)
+            raise CheckpointError(
+                f"checkpoint: {name!r} has shape {saved_shape} in the checkpoint and {own_shape} in the network"
+            )
     model.load_state_dict({name: saved[first] for name, first in names.items()})
     if optimizer is None:
         return

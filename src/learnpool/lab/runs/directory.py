@@ -21,7 +21,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 
-# What has to be in the files, so that nobody who reads them meets a surprise.
+# The fields and types the files must have; checked when they are read.
 METRICS: dict[str, Any] = {
     "epoch": int, "rate": float, "train_loss": float, "train_error": float, "validation_error": float,
     "test_error": float, "seconds": float, "cpu_seconds": float, "pools": dict,
@@ -80,16 +80,16 @@ def read_result(directory: Path) -> Result | None:
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:
-    """One record for each whole epoch; a line that a kill left unfinished is none."""
+    """One record per finished epoch; an incomplete last line (the process was killed) is ignored."""
     path = directory / "metrics.jsonl"
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        found = [records.parse_record(line) for line in lines if line.endswith("\n")]
-        for epoch, row in enumerate(found, 1):
+        rows = [records.parse_record(line) for line in lines if line.endswith("\n")]
+        for epoch, row in enumerate(rows, 1):
             records.check_fields(row, METRICS)
             if row["epoch"] != epoch or not all(map(records.is_number, row["pools"].values())):
                 raise ValueError("an epoch is missing, or a statistic is no number")
-        return found
+        return rows
     except FileNotFoundError:
         return []
     except (ValueError, TypeError):
@@ -98,7 +98,7 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_run(run: Run, out: Path) -> Iterator[Path]:
-    """The directory of a run, made if need be, ours alone until the end; RunError if it is another run's."""
+    """Create or open the directory of a run and lock it; RunError if it belongs to another run."""
     directory = out / run.id
     new = not directory.exists()
     files.make_directory(directory)
@@ -114,7 +114,7 @@ def open_run(run: Run, out: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock(directory: Path, refusal: str) -> Iterator[None]:
-    """Nobody else is in a directory until the end; RunError if somebody is."""
+    """Lock a directory against other processes; RunError if one of them holds it."""
     if fcntl is None:
         yield
         return
@@ -164,26 +164,26 @@ def read_starts(directory: Path) -> list[dict[str, Any]]:
 
 
 def resume(directory: Path) -> Any:
-    """Tensors and state of the last checkpoint or None; metrics of an epoch it does not know are cut off."""
-    found = checkpoint.load(directory)
-    kept = read_metrics(directory)[: found[1]["epoch"] if found else 0]
-    if found and len(kept) < found[1]["epoch"]:
-        raise RunError(f"{directory / 'metrics.jsonl'}: wanted {found[1]['epoch']} epochs, got {len(kept)}")
+    """Tensors and state of the last checkpoint, or None; metrics of later epochs are dropped."""
+    state = checkpoint.load(directory)
+    rows = read_metrics(directory)[: state[1]["epoch"] if state else 0]
+    if state and len(rows) < state[1]["epoch"]:
+        raise RunError(f"{directory / 'metrics.jsonl'}: wanted {state[1]['epoch']} epochs, got {len(rows)}")
     path = directory / "metrics.jsonl"
     if path.exists():
-        files.write_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
-    return found
+        files.write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    return state
 
 
 def verify_unchanged(directory: Path, state: dict[str, Any], run: Run, digest: str, source: str) -> None:
-    """RunError if the images, or the file of the user's network, are others than a checkpoint's."""
-    for what, said, came in (("data", run.data, digest), ("source", run.net, source)):
-        if state.get(what, "") != came:
-            raise RunError(f"{directory}: {said} is not what this run began with; give another --out")
+    """RunError if the images or the user's network file differ from those of the checkpoint."""
+    for what, name, current in (("data", run.data, digest), ("source", run.net, source)):
+        if state.get(what, "") != current:
+            raise RunError(f"{directory}: {name} is not what this run began with; give another --out")
 
 
 def append_metrics(directory: Path, row: dict[str, Any]) -> None:
-    """Add an epoch to the metrics, on the disk before its checkpoint is."""
+    """Append an epoch to the metrics and flush it to disk, before its checkpoint is written."""
     path = directory / "metrics.jsonl"
     try:
         with open(path, "a", encoding="utf-8") as file:
@@ -196,5 +196,5 @@ def append_metrics(directory: Path, row: dict[str, Any]) -> None:
 
 
 def write_result(directory: Path, result: Result) -> None:
-    """Done: this file is the last to be written."""
+    """Write ``result.json``, the last file of a run: it marks the run as done."""
     records.write_record(directory / "result.json", asdict(result))

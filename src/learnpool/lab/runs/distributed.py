@@ -62,36 +62,36 @@ class Ranks:
         return box[0]  # type: ignore[no-any-return]
 
     def raise_if_any_fails(self, function: Callable[[], T]) -> T:
-        """What ``function`` returns in this process; what it raises in any of them, all raise."""
+        """Call ``function`` in every process; if it raises in any of them, all raise that error."""
         if self.world == 1:
             return function()
-        found, mine = None, None
+        result, own_error = None, None
         try:
-            found = function()
+            result = function()
         except (OSError, ValueError) as error:
-            mine = error
+            own_error = error
         errors: list[Any] = [None] * self.world
-        distributed.all_gather_object(errors, mine)
+        distributed.all_gather_object(errors, own_error)
         if first := next((error for error in errors if error is not None), None):
             raise first
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
 
 @contextmanager
 def join_ranks(device: str | None = None) -> Iterator[Ranks]:
     """Join the others if ``torchrun`` started us (RANK, WORLD_SIZE, MASTER_ADDR, …); NCCL between GPUs, else gloo."""
     world = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-    chosen = _parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if chosen.type == "cuda":
-        if chosen.index is None:
-            chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        torch.cuda.set_device(chosen)
+    choice = _parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if choice.type == "cuda":
+        if choice.index is None:
+            choice = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(choice)
     if world == 1:
-        yield Ranks(0, 1, chosen)
+        yield Ranks(0, 1, choice)
         return
-    distributed.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    distributed.init_process_group("nccl" if choice.type == "cuda" else "gloo")
     try:
-        yield Ranks(distributed.get_rank(), distributed.get_world_size(), chosen)
+        yield Ranks(distributed.get_rank(), distributed.get_world_size(), choice)
     except RuntimeError as error:
         if isinstance(error, distributed.DistError) or "gloo" in str(error):
             raise ConnectionError("another process of this run has ended; the same command goes on") from None
@@ -102,15 +102,15 @@ def join_ranks(device: str | None = None) -> Iterator[Ranks]:
 
 def _parse_device(name: str) -> torch.device:
     try:
-        chosen = torch.device(name)
-        known = chosen.type in ("cpu", "cuda")
+        device = torch.device(name)
+        known = device.type in ("cpu", "cuda")
     except RuntimeError:
         known = False
     if not known:
         raise RunError(f"--device: wanted cpu or cuda, got {name!r}")
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise RunError(f"--device: wanted {name}, but torch finds {torch.cuda.device_count()} CUDA devices")
-    return chosen
+    return device
 
 
 class GlobalBatchRandomness(TorchFunctionMode):

@@ -103,8 +103,8 @@ class Predictor:
         and are no more than that.
         """
         pixels, single = read_images(images, self.image, self.run.data not in data.NAMES)
-        found = Predictions(self.classes, torch.cat([self._predict(some) for some in pixels.split(AT_ONCE)]))
-        return found[0] if single else found
+        predictions = Predictions(self.classes, torch.cat([self._predict(some) for some in pixels.split(AT_ONCE)]))
+        return predictions[0] if single else predictions
 
     def prepare(self, images: Any) -> Tensor:
         """``[N, channels, height, width]``, as the run prepared its own images: what the network itself takes."""

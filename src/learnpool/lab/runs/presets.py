@@ -1,4 +1,4 @@
-"""InMemoryImages recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run."""
+"""Complete recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ...names import suggest
 from .run import Run, RunError, make_run
 
-DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is none
+DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is not a digit
 PREPARED = {"cifar10": "gcn-zca", "cifar100": "gcn-zca", "svhn": "gcn-lcn"}
 
 

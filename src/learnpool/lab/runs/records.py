@@ -33,7 +33,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def parse_record(text: str) -> dict[str, Any]:
-    """A JSON object; ValueError if it is none."""
+    """Parse a JSON object; ValueError if it is anything else."""
     try:
         record = json.loads(text)
     except RecursionError:

@@ -141,5 +141,5 @@ def _format_error(error: ValidationError) -> str:
             f"run: unknown field {field!r}{suggest(field, [*Run.model_fields])}; known: {', '.join(Run.model_fields)}"
         )
     where = ".".join(map(str, first["loc"]))
-    came = "" if first["type"] == "value_error" else f", got {first['input']!r}"
-    return (f"run: {where}: " if where else "run: ") + message[:1].lower() + message[1:] + came
+    actual = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+    return (f"run: {where}: " if where else "run: ") + message[:1].lower() + message[1:] + actual

@@ -19,7 +19,7 @@ class OneCycle:
         return self.peak * (self.steps - step) / (self.steps - self.warm + 1)
 
     def end_epoch(self, error: float) -> None:
-        """Nothing can change it."""
+        """Nothing to do: the schedule is fixed."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Plateau:
 
 
 def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
-    """The schedule of a run of ``steps`` steps, as far as ``state`` says it had come."""
+    """The schedule of a run of ``steps`` steps, restored from ``state``."""
     if run.schedule == "onecycle":
         return OneCycle(run, steps)
     try:

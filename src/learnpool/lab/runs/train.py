@@ -51,10 +51,10 @@ def train(
         if on_gpu:
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True))
         path = ranks.on_rank0(lambda: stack.enter_context(directory.open_run(run, out)))
-        done = ranks.on_rank0(lambda: directory.read_result(path))
-        if done is not None:
+        result = ranks.on_rank0(lambda: directory.read_result(path))
+        if result is not None:
             ranks.on_rank0(lambda: verify_done(run, path, {}))
-            return done
+            return result
         batches = ranks.raise_if_any_fails(lambda: load_batches(run, data_dir, ranks, workers))
         saved = ranks.on_rank0(lambda: directory.resume(path))
         training = Training(run, batches, ranks, path, saved)
@@ -77,9 +77,9 @@ def train(
 
 
 def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:
-    """RunError if a run that is done was of another network file or folder; ``digests`` of folders are kept there.
+    """RunError if a run that is done was of another network file or folder; ``digests`` caches those of folders.
 
-    The official sets are what they are: of them only the pairs of a comparison are held against each other.
+    Official data sets are not hashed again; a comparison checks that its runs saw the same images.
     """
     state = checkpoint.read_record(path)
     if state is None:

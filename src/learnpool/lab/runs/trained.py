@@ -44,7 +44,7 @@ def restore_run(path: Path, model: Model | None = None) -> tuple[nn.Module, Pred
     run, tensors, state = read_run(path)
     with torch.random.fork_rng():
         network = _build(path, run, tensors, state, model)
-    if isinstance(network, DSN):  # heads are for training only
+    if isinstance(network, DSN):  # heads are used in training only
         network.remove_heads()
         tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
     checkpoint.restore(tensors, network)
@@ -81,9 +81,9 @@ def read_run(path: Path) -> tuple[Run, dict[str, torch.Tensor], dict[str, Any]]:
         raise FileNotFoundError(f"load: {path} is no run directory: it has no run.json") from None
     except UnicodeDecodeError:
         raise RunError(f"load: {path / 'run.json'} is damaged") from None
-    found = checkpoint.load(path)
-    if found is None:
+    state = checkpoint.load(path)
+    if state is None:
         raise FileNotFoundError(f"load: {path} has no checkpoint yet")
-    if found[1].get("run", run.id) != run.id:
+    if state[1].get("run", run.id) != run.id:
         raise RunError(f"load: {path / 'run.json'} is not the description this run was trained with")
-    return run, *found
+    return run, *state

@@ -1,4 +1,4 @@
-"""A network on its way through the epochs of a run: steps, evaluation, and what is written down after each epoch."""
+"""The training loop: steps, evaluation, and what is saved after each epoch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrainingError(RuntimeError):
 
 
 class Training:
-    """A network on its way through the epochs of a run."""
+    """The state of one training: network, optimizer, schedule and epoch."""
 
     def __init__(self, run: Run, batches: Batches, ranks: Ranks, path: Path, saved: Any) -> None:
         self.run, self.batches, self.ranks, self.path = run, batches, ranks, path
@@ -121,7 +121,7 @@ class Training:
         return self.epoch * self.batches.steps
 
     def train_epoch(self, watch: Watch | None) -> tuple[float, float, float, float]:
-        """The steps of an epoch: sum of their losses, images misjudged on the way, of how many, and the last rate."""
+        """Train one epoch; return the sum of losses, the wrong and all images, and the last rate."""
         # Under torch.compile every process draws its own dropout; else all draw the same and take their rows.
         torch.manual_seed(derive_seed(self.run, "noise", self.epoch) + self.ranks.rank * self.run.compile)
         self.network.train()
@@ -152,7 +152,7 @@ class Training:
         return rate
 
     def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Forward, backward, one move of the optimizer: the loss and the votes."""
+        """Forward, backward and one optimizer step; return the loss and the votes."""
         self.optimizer.zero_grad()
         with autocast(self.run, self.ranks), self.randomness():
             output = self.network(images)
@@ -170,21 +170,21 @@ class Training:
         return GlobalBatchRandomness(self.ranks) if self.ranks.world > 1 and not self.run.compile else nullcontext()
 
     def check_finite(self, losses: Tensor, number: int, rate: float) -> None:
-        """Stop at a loss, or at the end of an epoch at weights, that are no numbers: nothing of them is kept."""
+        """Raise TrainingError if the loss, or at the end of an epoch a weight, is not finite, before saving it."""
         (loss,) = self.ranks.sum_over_ranks(float(losses))
         whole = number < self.batches.steps or all(bool(p.isfinite().all()) for p in self.model.parameters())
         if math.isfinite(loss) and whole:
             return
         what = "the weights are not finite" if math.isfinite(loss) else f"the loss is {loss}"
-        kept = f"{self.path} keeps epoch {self.epoch}" if self.epoch else "no epoch was finished"
+        hint = f"{self.path} keeps epoch {self.epoch}" if self.epoch else "no epoch was finished"
         raise TrainingError(
             f"{what} in epoch {self.epoch + 1}, step {number} or shortly before, at a rate of {rate:.3g}; "
-            f"a lower rate may help; {kept}"
+            f"a lower rate may help; {hint}"
         )
 
     @torch.no_grad()
     def evaluate(self, split: InMemoryImages | ImageFiles) -> float:
-        """Percent of images misjudged, none of them trained on."""
+        """Test or validation error, in percent."""
         self.model.eval()
         if self.ranks.world > 1:
             for buffer in self.model.buffers():
@@ -207,7 +207,7 @@ class Training:
         return statistics(self.model, images.to(self.ranks.device, memory_format=self.batches.layout))
 
     def save(self) -> None:
-        """Write the last epoch down: metrics, then the checkpoint, whose last step makes it count."""
+        """Save the epoch: metrics first, then the checkpoint."""
         directory.append_metrics(self.path, self.rows[-1])
         state = {
             "run": self.run.id,
@@ -221,7 +221,7 @@ class Training:
         checkpoint.save(self.path, self.epoch, checkpoint.collect_tensors(self.model, self.optimizer), state)
 
     def write_result(self) -> Result:
-        """The result of all epochs, written down."""
+        """Write the result of the run."""
         last, batches = self.rows[-1], self.batches
         heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
         counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}

@@ -26,7 +26,7 @@ MODELS = {"timm": "timm.models", "torchvision": "torchvision.models"}  # timm:re
 
 def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
     """What ``package.module:function`` returns; where it does not ask for a pool, with its max pools converted."""
-    model, chose = _call_with_known_arguments(run, table, make)
+    model, takes_pool = _call_with_known_arguments(run, table, make)
     if not isinstance(model, nn.Module):
         raise RunError(f"net: {run.net} must return a torch.nn.Module, got {type(model).__name__}")
     example = torch.zeros(1, table.channels, *table.image)
@@ -36,7 +36,7 @@ def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
         votes = _try_forward(run, copy.deepcopy(model).train(), example.repeat(2, 1, 1, 1), table)
     if not votes.requires_grad:
         raise RunError(f"net: {run.net} has nothing to learn: its output does not depend on parameters with gradients")
-    if not chose and run.pool != "max":
+    if not takes_pool and run.pool != "max":
         from ...conversion.swap import convert
 
         try:
@@ -48,53 +48,53 @@ def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
 
 
 def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:
-    """What a user's network says to some images; RunError if it is not a vote for each class."""
+    """The network's output on some images; RunError unless it is one score per class."""
     when = " in training" if model.training else ""
     with _user_code(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
         votes = model(images)
     if not isinstance(votes, torch.Tensor) or votes.shape != (len(images), table.classes):
-        got = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
+        actual = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
         some = "one image" if len(images) == 1 else f"{len(images)} images"
-        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {got} for {some}")
+        raise RunError(f"net: {run.net} must give [N, {table.classes}]{when}, got {actual} for {some}")
     return votes
 
 
 @contextmanager
-def _user_code(doing: str) -> Iterator[None]:
-    """Code of the user's runs inside: whatever it raises is one line of theirs, what it prints is no result of ours."""
+def _user_code(action: str) -> Iterator[None]:
+    """Run the user's code: its exceptions become one-line RunErrors, and what it prints goes to stderr."""
     try:
         with redirect_stdout(sys.stderr):
             yield
     except (Exception, SystemExit) as error:
-        raise RunError(f"{doing}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+        raise RunError(f"{action}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, bool]:
-    """What the user's function returns, called with those words it asks for, and whether it asks for the pool."""
-    offered = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
-    offered |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
+    """Call the user's function with the arguments it accepts; return its result and whether it takes ``pool``."""
+    known = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
+    known |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
     with _user_code(f"net: {run.net} does not tell its arguments"):
         parameters = inspect.signature(make).parameters
-    given = {name: value for name, value in offered.items() if name in parameters}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and not {"classes", "num_classes"} & set(given):
-        given["num_classes"] = table.classes  # torchvision's and timm's functions pass it on
+    arguments = {name: value for name, value in known.items() if name in parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and not {"classes", "num_classes"} & set(arguments):
+        arguments["num_classes"] = table.classes  # torchvision's and timm's functions pass it on
         if run.net.partition(":")[0].partition(".")[0] == "timm":
-            given["in_chans"] = table.channels
+            arguments["in_chans"] = table.channels
     for name, p in parameters.items():
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in given:
-            raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(offered)}")
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in arguments:
+            raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(known)}")
     with _user_code(f"net: {run.net} fails"):
-        return make(**given), "pool" in given
+        return make(**arguments), "pool" in arguments
 
 
 def import_function(name: str) -> Any:
-    """The function ``package.module:function`` that the user named, looked for in the working directory too."""
+    """Import the ``package.module:function`` the user named; the working directory is searched too."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as python -m has it
     return _get_function(name)
 
 
-def import_installed(name: str, asker: str) -> Any:
+def import_installed(name: str, caller: str) -> Any:
     """The function that a run's description names, of an installed package or of what this process has imported.
 
     A run directory is data: nothing of the working directory is run because a file names it, and no function of
@@ -102,8 +102,8 @@ def import_installed(name: str, asker: str) -> Any:
     """
     module = name.partition(":")[0]
     package = module.partition(".")[0]
-    here, path = os.path.realpath(os.getcwd()), sys.path
-    sys.path = [entry for entry in path if os.path.realpath(entry or ".") != here]
+    cwd, path = os.path.realpath(os.getcwd()), sys.path
+    sys.path = [entry for entry in path if os.path.realpath(entry or ".") != cwd]
     try:
         known = module in sys.modules or importlib.util.find_spec(package) is not None
         if known and package not in sys.stdlib_module_names:
@@ -111,20 +111,20 @@ def import_installed(name: str, asker: str) -> Any:
     finally:
         sys.path = path
     ways = f'model="{name}" (or --model {name}) takes it from the working directory, model= takes a function too'
-    raise RunError(f"{asker}: the network {name} is not in an installed package; {ways}")
+    raise RunError(f"{caller}: the network {name} is not in an installed package; {ways}")
 
 
 def _get_function(name: str) -> Any:
     module, _, function = name.partition(":")
     with _user_code(f"net: cannot import {module}"):
-        imported = importlib.import_module(MODELS.get(module, module))
-        found = getattr(imported, function, None)
-    if isinstance(found, nn.Module):
+        namespace = importlib.import_module(MODELS.get(module, module))
+        value = getattr(namespace, function, None)
+    if isinstance(value, nn.Module):
         raise RunError(f"net: {name} is a network; wanted a function that makes one, for every run its own")
-    if not callable(found):
-        known = [word for word in dir(imported) if word[:1] != "_" and callable(getattr(imported, word, None))]
+    if not callable(value):
+        known = [word for word in dir(namespace) if word[:1] != "_" and callable(getattr(namespace, word, None))]
         raise RunError(f"net: {module} has no function {function}{suggest(function, known)}")
-    return found
+    return value
 
 
 def hash_source(run: Run) -> str:

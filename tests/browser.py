@@ -9,14 +9,14 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def found():
+def find_browser():
     """The browser, or the reason to skip; where one is required its absence is a failure."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        told = f"no browser is installed ({', '.join(NAMES)})"
+        reason = f"no browser is installed ({', '.join(NAMES)})"
         if os.environ.get("LEARNPOOL_REQUIRE_BROWSER") == "1":
-            pytest.fail(told)
-        pytest.skip(told)
+            pytest.fail(reason)
+        pytest.skip(reason)
     return path
 
 
@@ -25,6 +25,6 @@ def render(path, profile, *, width=1200, dark=False):
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
     options += [f"--user-data-dir={profile}", f"--window-size={width},2000", "--virtual-time-budget=2000"]
     options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--host-resolver-rules=MAP * ~NOTFOUND"]
-    command = [found(), *options, "--dump-dom", path.as_uri()]
+    command = [find_browser(), *options, "--dump-dom", path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -75,10 +75,10 @@ def draw_window(data, *, kernel, stride, dilation, size, dims=2):
     Half of the sizes are at most the window's, down to the smallest it fits: there some taps never meet a cell.
     """
     ceil_mode, count_include_pad = data.draw(st.booleans()), data.draw(st.booleans())
-    alike = data.draw(st.booleans())  # the axes, so that 2×2 and 3×3, which have code of their own, are not rare
+    is_square = data.draw(st.booleans())  # the axes, so that 2×2 and 3×3, which have code of their own, are not rare
     rows = []
     for _ in range(dims):
-        k = rows[0][0] if alike and rows else data.draw(st.integers(1, kernel))
+        k = rows[0][0] if is_square and rows else data.draw(st.integers(1, kernel))
         s, d = data.draw(st.integers(1, stride)), data.draw(st.integers(1, dilation))
         p = data.draw(st.integers(0, k // 2))
         reach = d * (k - 1) + 1

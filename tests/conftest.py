@@ -37,8 +37,8 @@ def learnpool(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["learnpool", *words])
         with pytest.raises(SystemExit) as stop:
             main()
-        said = capsys.readouterr()
-        return stop.value.code, said.out, said.err
+        output = capsys.readouterr()
+        return stop.value.code, output.out, output.err
 
     return call
 

@@ -24,10 +24,10 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         getattr(self, how.replace("-", "_"))()
 
-    def asked(self):
+    def get_range_start(self):
         """The first byte that is asked for."""
-        given = self.headers.get("Range")
-        return int(given.removeprefix("bytes=").split("-")[0]) if given else 0
+        value = self.headers.get("Range")
+        return int(value.removeprefix("bytes=").split("-")[0]) if value else 0
 
     def answer(self, status, body, *, length=None, place=None):
         self.send_response(status)
@@ -43,17 +43,17 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(206 if start else 200, content[start:], place=start or None, **options)
 
     def right(self):
-        self.send_from(self.asked())
+        self.send_from(self.get_range_start())
 
     def drops(self):
         """Every connection ends after 300,000 bytes."""
-        start = self.asked()
+        start = self.get_range_start()
         rest = CONTENT[start:]
         self.answer(206 if start else 200, rest[:300_000], length=len(rest), place=start or None)
 
     def drops_once(self):
         """The first connection ends early; then it is gone."""
-        if any(given for _, given in self.server.seen):
+        if any(start for _, start in self.server.seen):
             self.answer(503, b"")
         else:
             self.answer(200, CONTENT[:300_000], length=len(CONTENT))
@@ -98,15 +98,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def promises_more(self):
         """All of it, but the length says there is more."""
-        self.send_from(self.asked(), length=len(CONTENT) + 1000)
+        self.send_from(self.get_range_start(), length=len(CONTENT) + 1000)
 
     def lies(self):
         """The right length, other content."""
-        self.send_from(self.asked(), bytes(len(CONTENT)))
+        self.send_from(self.get_range_start(), bytes(len(CONTENT)))
 
     def wrong_range(self):
         """A range, but not the one that was asked for; without a range the right content."""
-        if self.asked():
+        if self.get_range_start():
             self.answer(206, CONTENT[7:], place=7)
         else:
             self.answer(200, CONTENT)
@@ -120,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def no_range(self):
         """There is nothing behind what we have."""
-        if self.asked():
+        if self.get_range_start():
             self.answer(416, b"")
         else:
             self.answer(200, CONTENT)
@@ -155,11 +155,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def stutters(self):
         """Busy every second time, 150,000 bytes the other times."""
-        rest = CONTENT[self.asked() :]
+        start = self.get_range_start()
+        rest = CONTENT[start:]
         if len(self.server.seen) % 2:
             self.answer(503, b"")
         else:
-            self.answer(206 if self.asked() else 200, rest[:150_000], length=len(rest), place=self.asked() or None)
+            self.answer(206 if start else 200, rest[:150_000], length=len(rest), place=start or None)
 
     def hangs_up(self):
         self.connection.close()
@@ -167,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
     def nonsense(self):
         self.wfile.write(b"what?\r\n\r\n")
 
-    def log_message(self, *given):
+    def log_message(self, *arguments):
         pass
 
 

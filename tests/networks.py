@@ -68,8 +68,8 @@ class Calls(nn.Module):
         x = self.pool(self.partial(x))  # 9 -> 4
         return F.avg_pool2d(x, x.shape[-2:]).flatten(1)
 
-    def tail(self, here):
-        return helper(here) + F.avg_pool2d(here, 2, count_include_pad=False)  # 18 -> 9
+    def tail(self, x):
+        return helper(x) + F.avg_pool2d(x, 2, count_include_pad=False)  # 18 -> 9
 
 
 def outputs(net, x, train, seed=0):
@@ -79,7 +79,7 @@ def outputs(net, x, train, seed=0):
     return net(x)
 
 
-def frozen(net):
+def take_snapshot(net):
     """Everything a failed convert must leave alone."""
     tensors = {
         key: (value, value.clone()) for key, value in net.state_dict().items() if not (value.is_meta or is_lazy(value))
@@ -89,8 +89,8 @@ def frozen(net):
     return tensors, tree, fields
 
 
-def same_as(net, kept):
-    tensors, tree, fields = kept
+def assert_unchanged(net, snapshot):
+    tensors, tree, fields = snapshot
     now = [(name, module, module.training) for name, module in net.named_modules(remove_duplicate=False)]
     assert [(a, id(b), c) for a, b, c in now] == [(a, id(b), c) for a, b, c in tree]
     assert all(set(module.__dict__) == names for module, names in fields)

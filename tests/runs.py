@@ -45,7 +45,7 @@ def weights(path):
     return tensors
 
 
-def same(one, other):
+def assert_same_run(one, other):
     assert rows(one) == rows(other)
     ours, theirs = weights(one), weights(other)
     assert ours.keys() == theirs.keys()

@@ -48,9 +48,9 @@ def work(rank, how, port):
         from torch.distributed.fsdp import fully_shard
 
         fully_shard(net, mesh=init_device_mesh("cpu", (2,)))
-    found = gradients(net, images().chunk(2)[rank])
+    result = gradients(net, images().chunk(2)[rank])
     if rank == 0:
-        print(json.dumps(found))
+        print(json.dumps(result))
     dist.destroy_process_group()
 
 

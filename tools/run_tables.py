@@ -36,9 +36,9 @@ def pool_rate() -> Iterator[str]:
     yield "| `pool_rate` | " + " | ".join(f"`{name}`" for name in gates) + " | test error |"
     yield "|---|" + "---|" * (len(gates) + 1)
     for rate in sorted({run["pool_rate"] for run, _ in results}):
-        chosen = [result for run, result in results if run["pool_rate"] == rate]
-        entropies = (statistics.fmean(result["pools"][name] for result in chosen) for name in gates)
-        error = statistics.fmean(result["test_error"] for result in chosen)
+        members = [result for run, result in results if run["pool_rate"] == rate]
+        entropies = (statistics.fmean(result["pools"][name] for result in members) for name in gates)
+        error = statistics.fmean(result["test_error"] for result in members)
         yield f"| {rate:g} | " + " | ".join(f"{entropy:.2f}" for entropy in entropies) + f" | {error:.2f} % |"
     yield ""
     run, seeds = results[0][0], {run["seed"] for run, _ in results}

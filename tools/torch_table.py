@@ -51,9 +51,9 @@ class Table:
 
 def rows(modules):
     """The names of all rows in test modules, in their order."""
-    found = []
+    names = []
     for module in modules:
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
-                found += [mark.args[0] for mark in getattr(test, "pytestmark", []) if mark.name == "row"]
-    return list(dict.fromkeys(found))
+                names += [mark.args[0] for mark in getattr(test, "pytestmark", []) if mark.name == "row"]
+    return list(dict.fromkeys(names))

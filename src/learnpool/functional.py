@@ -86,7 +86,7 @@ def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Ten
     if training:
         sample = torch.rand(shape, dtype=reference.accumulation_dtype(x.dtype), device=x.device)
     elif choose_form() is Form.ONNX:
-        return stochastic.expected(x, window)
+        return stochastic.compute_expected(x, window)
     return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
 
 

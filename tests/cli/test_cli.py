@@ -48,7 +48,7 @@ def test_a_missing_package_of_another_kind_is_our_mistake(learnpool, monkeypatch
     def broken():
         raise ModuleNotFoundError("No module named 'learnpool.gone'", name="learnpool.gone")
 
-    monkeypatch.setattr(cli, "facts", broken)
+    monkeypatch.setattr(cli, "list_versions", broken)
     with pytest.raises(ModuleNotFoundError):
         learnpool("info")
 

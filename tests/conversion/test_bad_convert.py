@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from learnpool import GatedPool2d, convert
-from networks import frozen, modules, same_as
+from networks import assert_unchanged, modules, take_snapshot
 
 ONE = GatedPool2d(3)
 BAD = {
@@ -48,8 +48,8 @@ BAD = {
 def test_a_mistake_is_one_clear_line_and_changes_nothing(case):
     make, error, message = BAD[case]
     net, options = make()
-    kept = frozen(net) if isinstance(net, nn.Module) else None
+    snapshot = take_snapshot(net) if isinstance(net, nn.Module) else None
     with pytest.raises(error, match=message):
         convert(net, **options)
-    if kept is not None:
-        same_as(net, kept)
+    if snapshot is not None:
+        assert_unchanged(net, snapshot)

@@ -12,7 +12,7 @@ from torch import nn
 import learnpool
 from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Mix, Pool2d, convert, downsampling, restore
 from learnpool.conversion.swap import list_swaps
-from networks import X, frozen, modules, outputs, same_as
+from networks import X, assert_unchanged, modules, outputs, take_snapshot
 
 
 def rows(report):
@@ -406,7 +406,7 @@ def test_meta_models_convert_and_are_filled_later():
 def test_a_failure_while_changing_is_undone():
     net = modules()
     convert(net, "mixed", only="6")  # what an earlier call did has to stay
-    kept = frozen(net)
+    snapshot = take_snapshot(net)
     good, bad = torch.optim.SGD(net[0].parameters(), 0.1), torch.optim.SGD(net[4].parameters(), 0.1, weight_decay=0.1)
     groups = [len(o.param_groups[0]["params"]) for o in (good, bad)]
 
@@ -416,7 +416,7 @@ def test_a_failure_while_changing_is_undone():
     bad.add_param_group = refuse
     with pytest.raises(RuntimeError, match="^no$"):
         convert(net, "gated", optimizers=[good, bad], replace=("max", "avg"))
-    same_as(net, kept)
+    assert_unchanged(net, snapshot)
     assert [len(o.param_groups[0]["params"]) for o in (good, bad)] == groups
     assert [swap.name for swap in list_swaps(net)] == ["6"]
 

@@ -225,7 +225,7 @@ def test_the_composition_is_the_reference():
                 assert_close(decomposition.forward(x, weight, mix, ODD.program, shape), expected)
     window = W(3, 2, 1, 1, True).of()
     for x in (torch.randn(2, 3, 8, 7), -torch.rand(2, 8, 7), torch.randn(2, 3, 8, 7).relu() * (torch.rand(8, 7) > 0.8)):
-        assert_close(stochastic.expected(x, window), stochastic.forward(x, None, window))
+        assert_close(stochastic.compute_expected(x, window), stochastic.forward(x, None, window))
     empty, none = W(2, 1, 1, 4).of(1), torch.empty(0, 1, 1, 2)  # both taps of its one region lie outside
     mean = decomposition.forward(torch.randn(1, 1, 3), none, torch.empty(0, 1, 1), Avg().program, empty)
     assert mean.tolist() == [[[0.0]]]

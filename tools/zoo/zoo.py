@@ -52,31 +52,31 @@ are functional. Left are adaptive and global pools, and layers with a forward of
 """
 
 
-def flat(out: Any) -> list[Tensor]:
+def flatten(out: Any) -> list[Tensor]:
     """All tensors of an output, whatever they are wrapped in."""
     if isinstance(out, Tensor):
         return [out]
     parts = out.values() if isinstance(out, dict) else out if isinstance(out, (list, tuple)) else []
-    return [tensor for part in parts for tensor in flat(part)]
+    return [tensor for part in parts for tensor in flatten(part)]
 
 
 def run(net: nn.Module, x: Tensor, train: bool) -> list[Tensor]:
     """Outputs from a seed; the statistics that training changes, and the mode, are put back."""
-    mode, kept = net.training, [buffer.clone() for buffer in net.buffers()]
+    mode, values = net.training, [buffer.clone() for buffer in net.buffers()]
     torch.manual_seed(1)
     with torch.no_grad():
-        out = flat(net.train(train)(x))
-        for buffer, value in zip(net.buffers(), kept, strict=True):
+        out = flatten(net.train(train)(x))
+        for buffer, value in zip(net.buffers(), values, strict=True):
             buffer.copy_(value)
     net.train(mode)
     return out
 
 
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
+def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) > 0 and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def need(holds: bool, what: str) -> None:
+def require(holds: bool, what: str) -> None:
     if not holds:
         raise AssertionError(what)
 
@@ -88,10 +88,10 @@ def check(name: str) -> dict[str, Any]:
     for train in (True, False):
         net = copy.deepcopy(original).train(train)
         report = learnpool.convert(net, "mixed", start="same", example=x, **BOTH)
-        need({row.exact for row in report.replaced} == {"to the last bit"}, "start=same is exact")
+        require({row.exact for row in report.replaced} == {"to the last bit"}, "start=same is exact")
         for mode in (True, False):
             what = f"the same outputs, converted in {WORD[train]} and run in {WORD[mode]}"
-            need(equal(run(net, x, mode), expected[mode]), what)
+            require(are_equal(run(net, x, mode), expected[mode]), what)
     row = {
         "parameters": sum(p.numel() for p in original.parameters()),
         "found": len(report.rows),
@@ -100,64 +100,64 @@ def check(name: str) -> dict[str, Any]:
         "left": len(report.left),
         "not reachable": len(report.unreachable),
     }
-    return row | {"gated adds": gated(original, x, expected), "compiled": compiled(name, x)}
+    return row | {"gated adds": check_gated(original, x, expected), "compiled": check_compiled(name, x)}
 
 
-def gated(original: nn.Module, x: Tensor, expected: dict[bool, list[Tensor]]) -> int:
+def check_gated(original: nn.Module, x: Tensor, expected: dict[bool, list[Tensor]]) -> int:
     """Convert for good, train a step, save, load, restore; the parameters added."""
     net = copy.deepcopy(original)
     report = learnpool.convert(net, "gated", example=x, **BOTH)
     more = sum(p.numel() for p in net.parameters()) - sum(p.numel() for p in original.parameters())
     taps = sum(math.prod(swap.new.window.kernel) for swap in list_swaps(net))
-    need(more == report.parameters == taps, f"{taps} more parameters; they are {more}, reported {report.parameters}")
+    require(more == report.parameters == taps, f"{taps} more parameters; they are {more}, reported {report.parameters}")
     out = run(net, x, False)
-    need(not equal(out, expected[False]), "other outputs than the original's")
+    require(not are_equal(out, expected[False]), "other outputs than the original's")
     second = copy.deepcopy(original)
     learnpool.convert(second, "gated", example=x, **BOTH)
     for tensor in second.state_dict().values():
         tensor.zero_()
-    second.load_state_dict(torch.load(saved(net.state_dict())))
-    need(equal(run(second, x, False), out), "the same outputs from a state_dict")
-    step(second.train(), x)
-    loaded = pickled(net, original)
-    need(loaded is None or equal(run(loaded, x, False), out), "the same outputs from a pickle")
+    second.load_state_dict(torch.load(save(net.state_dict())))
+    require(are_equal(run(second, x, False), out), "the same outputs from a state_dict")
+    train_step(second.train(), x)
+    loaded = load_pickled(net, original)
+    require(loaded is None or are_equal(run(loaded, x, False), out), "the same outputs from a pickle")
     learnpool.restore(net)
-    need(list(net.state_dict()) == list(original.state_dict()), "the state_dict's keys after restore")
-    need(all(equal(run(net, x, mode), expected[mode]) for mode in (True, False)), "the outputs after restore")
+    require(list(net.state_dict()) == list(original.state_dict()), "the state_dict's keys after restore")
+    require(all(are_equal(run(net, x, mode), expected[mode]) for mode in (True, False)), "the outputs after restore")
     return more
 
 
-def step(net: nn.Module, x: Tensor) -> None:
+def train_step(net: nn.Module, x: Tensor) -> None:
     """Forward and backward in training, to every new pool."""
-    sum(out.float().square().mean() for out in flat(net(x))).backward()
+    sum(out.float().square().mean() for out in flatten(net(x))).backward()
     for swap in list_swaps(net):
         grad = swap.new.weight.grad
-        reached = grad is not None and bool(grad.isfinite().all())
-        need(reached, f"a finite gradient for {swap.name}")
+        is_finite = grad is not None and bool(grad.isfinite().all())
+        require(is_finite, f"a finite gradient for {swap.name}")
 
 
-def saved(thing: Any) -> io.BytesIO:
+def save(thing: Any) -> io.BytesIO:
     buffer = io.BytesIO()
     torch.save(thing, buffer)
     buffer.seek(0)
     return buffer
 
 
-def pickled(net: nn.Module, original: nn.Module) -> nn.Module | None:
+def load_pickled(net: nn.Module, original: nn.Module) -> nn.Module | None:
     """A network through a pickle; None if its original cannot be pickled either."""
     refusals = (AttributeError, TypeError, pickle.PicklingError)
     try:
-        file = saved(net)
+        file = save(net)
     except refusals:
         try:
-            saved(original)
+            save(original)
         except refusals:
             return None
         raise
     return torch.load(file, weights_only=False)  # type: ignore[no-any-return]
 
 
-def compiled(name: str, x: Tensor) -> str:
+def check_compiled(name: str, x: Tensor) -> str:
     backend = COMPILED.get(name)
     if backend is None:
         return ""
@@ -166,12 +166,12 @@ def compiled(name: str, x: Tensor) -> str:
     torch._dynamo.reset()
     with torch.no_grad():
         # Fused and reordered sums of a whole network, so wider than one operator's tolerance.
-        got, expected = flat(torch.compile(net, fullgraph=True, backend=backend)(x)), flat(net(x))
-        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+        actual, expected = flatten(torch.compile(net, fullgraph=True, backend=backend)(x)), flatten(net(x))
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
     return backend
 
 
-def facts() -> str:
+def describe_versions() -> str:
     packages = ("torch", "torchvision", "timm", "segmentation-models-pytorch", "pytorchcv")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     kernel = "compiled kernel" if cpu.CPU.live else "reference"
@@ -179,7 +179,7 @@ def facts() -> str:
     return f"learnpool {learnpool.__version__} ({kernel}), {versions}, Python {platform.python_version()}; {date}"
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
+def format_rows(rows: dict[str, dict[str, Any]]) -> str:
     columns = [*next(iter(rows.values()))]
     lines = ["| network | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     for name, row in rows.items():
@@ -188,19 +188,19 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     totals = {
         key: sum(row[key] for row in rows.values()) for key in ("found", "replaced", "calls", "left", "not reachable")
     }
-    told = ", ".join(f"{count:,} {key}" for key, count in totals.items())
-    return "\n".join([*lines, "", f"{len(rows)} networks: {told}."])
+    text = ", ".join(f"{count:,} {key}" for key, count in totals.items())
+    return "\n".join([*lines, "", f"{len(rows)} networks: {text}."])
 
 
-class Kept:
+class Progress:
     """What passed already: an interrupted run goes on where it was. Rows of other code or versions are dropped."""
 
     def __init__(self, path: Path) -> None:
         sources = [*sorted(Path(learnpool.__file__).parent.rglob("*.py")), Path(__file__)]
         digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-        self.path, self.made_by = path, [facts(), digest]
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        self.rows: dict[str, dict[str, Any]] = kept.get("rows", {}) if kept.get("made_by") == self.made_by else {}
+        self.path, self.made_by = path, [describe_versions(), digest]
+        record = json.loads(path.read_text()) if path.exists() else {}
+        self.rows: dict[str, dict[str, Any]] = record.get("rows", {}) if record.get("made_by") == self.made_by else {}
 
     def write(self) -> None:
         self.path.parent.mkdir(exist_ok=True)
@@ -213,25 +213,27 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="some networks only (parts of their names)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of the libraries
-    chosen = [name for name in NETWORKS if not options.names or any(part in name for part in options.names)]
-    kept = Kept(Path("runs/zoo.json"))
+    names = [name for name in NETWORKS if not options.names or any(part in name for part in options.names)]
+    progress = Progress(Path("runs/zoo.json"))
     failed = []
-    for name in chosen:
-        begun = time.perf_counter()
+    for name in names:
+        start = time.perf_counter()
         try:
-            kept.rows[name] = row = kept.rows.get(name) or check(name)
-            kept.write()
+            progress.rows[name] = row = progress.rows.get(name) or check(name)
+            progress.write()
             verdict = f"{row['replaced']} of {row['found']} pools replaced"
         except Exception as error:
             failed.append(name)
             verdict = f"FAILED, wanted {error}" if isinstance(error, AssertionError) else f"FAILED: {error!r}"
-        print(f"{name}: {verdict} ({time.perf_counter() - begun:.0f} s)", flush=True)
+        print(f"{name}: {verdict} ({time.perf_counter() - start:.0f} s)", flush=True)
     if failed:
-        print(f"{len(failed)} of {len(chosen)} networks failed: {', '.join(failed)}")
+        print(f"{len(failed)} of {len(names)} networks failed: {', '.join(failed)}")
         return 1
     if options.write is not None:
-        options.write.write_text(f"{HEAD}{facts()}.\n\n{table({name: kept.rows[name] for name in chosen})}\n")
-        print(f"{len(chosen)} networks passed; the table is in {options.write}")
+        options.write.write_text(
+            f"{HEAD}{describe_versions()}.\n\n{format_rows({name: progress.rows[name] for name in names})}\n"
+        )
+        print(f"{len(names)} networks passed; the table is in {options.write}")
     return 0
 
 

@@ -109,9 +109,9 @@ def build() -> "typer.Typer":
         Example: learnpool info
         """
         if as_json:
-            print(json.dumps(dict(facts()), indent=1))
+            print(json.dumps(dict(list_versions()), indent=1))
             return
-        for name, value in facts():
+        for name, value in list_versions():
             print(f"{name:<10} {value}")
 
     commands = compare.compare, train.train, predict.predict, reproduce.reproduce, look.look, calibration.calibration
@@ -123,7 +123,7 @@ def build() -> "typer.Typer":
 
 
 @contextmanager
-def usage_errors() -> Iterator[None]:
+def report_usage_errors() -> Iterator[None]:
     """A ValueError inside is a mistake of the user: one line and exit code 2."""
     import typer
 
@@ -133,7 +133,7 @@ def usage_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def facts() -> list[tuple[str, str]]:
+def list_versions() -> list[tuple[str, str]]:
     """Versions and devices, as a bug report needs them."""
     rows = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
     rows += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]

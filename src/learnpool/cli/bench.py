@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 import typer
 
-from . import usage_errors
+from . import report_usage_errors
 
 
 def build() -> typer.Typer:
@@ -45,7 +45,7 @@ def build() -> typer.Typer:
         from ..lab.bench import options
         from ..lab.bench import pools as lab
 
-        with usage_errors():
+        with report_usage_errors():
             benchmark = options.parse_options(
                 shapes,
                 window,
@@ -78,7 +78,7 @@ def build() -> typer.Typer:
         """
         from ..lab.bench import net as lab
 
-        with usage_errors():
+        with report_usage_errors():
             benchmark = lab.NetBenchmark(
                 pool=pool,
                 data=data,
@@ -105,7 +105,7 @@ def build() -> typer.Typer:
         """
         from ..lab.bench import train as lab
 
-        with usage_errors():
+        with report_usage_errors():
             benchmark = lab.TrainBenchmark(
                 pool=pool, width=width, batch=batch, pairs=pairs, threads=threads or torch.get_num_threads()
             )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..formatting import escape_control_characters
-from . import INTERRUPTED, fail, usage_errors
+from . import INTERRUPTED, fail, options, report_usage_errors
 from .train import parse_change, print_skipped
 
 POOLS = "max,avg,half,mixed,gated,tree2"
@@ -22,22 +22,20 @@ def compare(
     ] = "digits",
     pools: Annotated[str, typer.Option(help="Pools by name; the first is what the others are compared with.")] = POOLS,
     seeds: Annotated[int, typer.Option(help="Runs of each pool; no interval without two.")] = 3,
-    model: Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")] = "dsn",
-    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
-    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
-    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
-    ] = None,
+    model: options.Model = "dsn",
+    preset: options.Preset = "cpu",
+    epochs: options.Epochs = None,
+    train_size: options.TrainSize = None,
+    change: options.Changes = None,
     out: Annotated[Path, typer.Option(help="Directory of the runs and the report.")] = Path("runs/compare"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")] = 1,
+    data_dir: options.DataDir = None,
+    jobs: options.Jobs = None,
+    threads: options.Threads = 1,
     workers: Annotated[
         int, typer.Option(min=0, max=256, help="Processes of each run that read a folder's images.")
     ] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
+    device: options.Device = None,
+    ray: options.Ray = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is done, what is left and how long it takes; train nothing.")
     ] = False,
@@ -63,9 +61,9 @@ def compare(
 
     changes: dict[str, Any] = {"net": model}
     changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
-    options = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
+    arguments = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
     console = Console(stderr=True) if not quiet and not as_json else None
-    with usage_errors():
+    with report_usage_errors():
         changes |= dict(parse_change(text) for text in change or [])
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
@@ -74,10 +72,11 @@ def compare(
         with redirect_stdout(sys.stderr):  # what a user's network prints is no result
             if dry_run:
                 print(
-                    estimate.describe_plan(runs, out, lab.count_jobs(jobs, threads, len(runs)), **options), file=stdout
+                    estimate.describe_plan(runs, out, lab.count_jobs(jobs, threads, len(runs)), **arguments),
+                    file=stdout,
                 )
                 return
-            compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **options)
+            compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **arguments)
     except (RunError, DataError) as error:
         fail(str(error), 2)
     except TrainingError as error:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..formatting import escape_control_characters, format_count
-from . import usage_errors
+from . import report_usage_errors
 
 DataDir = Annotated[
     Path, typer.Option("--data-dir", envvar="LEARNPOOL_DATA_DIR", help="Where the files of the data sets are.")
@@ -22,7 +22,7 @@ DEFAULT_DATA_DIR = Path("data")
 @contextmanager
 def report_bad_data() -> Iterator[None]:
     """An error of the data or the disk inside is one line, status 2."""
-    with usage_errors():
+    with report_usage_errors():
         try:
             yield
         except OSError as error:

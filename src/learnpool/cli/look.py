@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..formatting import escape_control_characters
-from . import usage_errors
+from . import report_usage_errors
 
 
 def look(
@@ -32,7 +32,7 @@ def look(
     """
     from ..lab import look as lab
 
-    with usage_errors():
+    with report_usage_errors():
         edges = parse_numbers("size", size or "")
         if any(n < 1 or n != int(n) for n in edges) or len(edges) > 2:
             raise ValueError(f"--size must be one or two whole numbers, got {size!r}")

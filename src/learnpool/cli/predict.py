@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..formatting import format_table
-from . import usage_errors
+from . import report_usage_errors
 
 
 def predict(
@@ -26,7 +26,7 @@ def predict(
     """
     from ..lab.runs.trained import load
 
-    with usage_errors():
+    with report_usage_errors():
         try:
             network: Any = load(run, model)
         except FileNotFoundError as error:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import INTERRUPTED, fail, usage_errors
+from . import INTERRUPTED, fail, options, report_usage_errors
 from .train import parse_change
 
 
@@ -15,22 +15,20 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="NAME…", help="Experiments as --list names them, or all.")
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
-    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
+    preset: options.Preset = "cpu",
     seeds: Annotated[int, typer.Option(help="Runs of each network.")] = 3,
     data: Annotated[
         str | None, typer.Option(help="Only these data sets: mnist, cifar10, cifar10+ (augmented), cifar100, svhn.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
-    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
-    change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
-    ] = None,
+    epochs: options.Epochs = None,
+    train_size: options.TrainSize = None,
+    change: options.Changes = None,
     out: Annotated[Path, typer.Option(help="Directory of the runs and the pages.")] = Path("runs/paper"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")] = 1,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")] = None,
+    data_dir: options.DataDir = None,
+    jobs: options.Jobs = None,
+    threads: options.Threads = 1,
+    device: options.Device = None,
+    ray: options.Ray = None,
     pages_only: Annotated[bool, typer.Option("--pages-only", help="Pages of what is done; train nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their cost, train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages' names.")] = False,
@@ -59,7 +57,7 @@ def reproduce(
             print(f"{name:<15} {experiment.SOURCE}: {experiment.TITLE}")
         return
     changes: dict[str, Any] = {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
-    with usage_errors():
+    with report_usage_errors():
         changes |= dict(parse_change(text) for text in change or [])
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
@@ -73,7 +71,7 @@ def reproduce(
     words += [word for text in change or [] for word in ("--set", text)]
     words += ["--data-dir", str(data_dir)] if data_dir else []
     command = shlex.join([*words, "--out", str(out)])
-    options = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
+    arguments = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
     try:
         if dry_run:
             at_once = count_jobs(jobs, threads, len(runs))
@@ -83,7 +81,7 @@ def reproduce(
         if pages_only:
             pages = lab.write_site(selection, scale, out, command=command, data_dir=data_dir, console=console)
         else:
-            pages = lab.reproduce(selection, scale, out, command=command, console=console, **options)
+            pages = lab.reproduce(selection, scale, out, command=command, console=console, **arguments)
     except (RunError, DataError) as error:
         fail(str(error), 2)
     except TrainingError as error:

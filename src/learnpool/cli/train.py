@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import escape_control_characters, format_count
-from . import INTERRUPTED, fail, usage_errors
+from . import INTERRUPTED, fail, options, report_usage_errors
 
 NAMED = 20  # images that are skipped
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def train(
     data: Annotated[str, typer.Option(help="digits, mnist, cifar10, … or a folder of images.")] = "digits",
     pool: Annotated[str, typer.Option(help="Pools by name, or conv.")] = "max",
-    preset: Annotated[str, typer.Option(help="paper, modern or cpu.")] = "cpu",
+    preset: options.Preset = "cpu",
     seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
-    model: Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")] = "dsn",
-    epochs: Annotated[int | None, typer.Option(help="In place of the preset's.")] = None,
-    train_size: Annotated[int | None, typer.Option(help="Fewer training images.")] = None,
+    model: options.Model = "dsn",
+    epochs: options.Epochs = None,
+    train_size: options.TrainSize = None,
     augment: Annotated[bool | None, typer.Option(help="Pad, crop, mirror.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
     channels_last: Annotated[bool | None, typer.Option(help="Memory layout.")] = None,
@@ -37,10 +37,10 @@ def train(
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field --dry-run shows.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
+    data_dir: options.DataDir = None,
     threads: Annotated[int | None, typer.Option(min=1, max=1024, help="As torch is set if not given.")] = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    device: options.Device = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole description, train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -59,7 +59,7 @@ def train(
     overrides |= {"channels_last": channels_last, "compile": compiled}
     changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
     changes |= {k: v for k, v in overrides.items() if v is not None}
-    with usage_errors():
+    with report_usage_errors():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
         changes |= dict(parse_change(text) for text in change or [])
@@ -69,14 +69,14 @@ def train(
         if first:
             _print_description(run, out, as_json)
         return
-    options = {
+    arguments = {
         "data_dir": data_dir,
         "threads": threads,
         "workers": workers,
         "device": device,
         "tensorboard": tensorboard,
     }
-    result = _train_with_progress(run, out, show=first and not quiet and not as_json, **options)
+    result = _train_with_progress(run, out, show=first and not quiet and not as_json, **arguments)
     if first and not quiet and not as_json:
         print_skipped(result.skipped)
     if first and as_json:
@@ -97,7 +97,7 @@ def print_skipped(files: Sequence[str]) -> None:
         print(f"learnpool: {message}: {names}{more}", file=sys.stderr)
 
 
-def _train_with_progress(run: "Run", out: Path, *, show: bool, **options: Any) -> "Result":
+def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any) -> "Result":
     """Train, with a bar on stderr."""
     from rich.console import Console
 
@@ -117,7 +117,7 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **options: Any) -
 
     try:
         with redirect_stdout(sys.stderr), bar:  # what a user's network prints is no result
-            return lab.train(run, out, watch=watch if show else None, **options)
+            return lab.train(run, out, watch=watch if show else None, **arguments)
     except (RunError, DataError) as error:
         fail(str(error), 2, alone=isinstance(error, ImageError))
     except lab.TrainingError as error:

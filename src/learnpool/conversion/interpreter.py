@@ -41,7 +41,7 @@ class Interpreter(Evaluator):
             return self.evaluate(node.body, scope)
         conditions = self.conditions
         result: list[Any] = []
-        self.block(node.body, scope, result)
+        self.run_block(node.body, scope, result)
         self.conditions = conditions
         return result[0] if len(result) == 1 else UNKNOWN
 
@@ -99,7 +99,7 @@ class Interpreter(Evaluator):
             values.append([self.evaluate(part, scope) for part in parts][-1])
             return not isinstance(node, ast.DictComp)
         first, *rest = generators
-        items, known = self.items(self.evaluate(first.iter, scope))
+        items, known = self.list_items(self.evaluate(first.iter, scope))
         for item in items:
             self.bind(first.target, item, scope)
             tests = [is_true(self.evaluate(test, scope)) for test in first.ifs]
@@ -108,7 +108,7 @@ class Interpreter(Evaluator):
                 known = self.unroll(rest, node, scope, values) and known
         return known
 
-    def items(self, value: Any) -> tuple[Sequence[Any], bool]:
+    def list_items(self, value: Any) -> tuple[Sequence[Any], bool]:
         if isinstance(value, (*_SEQUENCES, enumerate, zip, reversed)) or hasattr(type(value), "__next__"):
             elements = attempt(list, [value], {})
             if elements is not UNKNOWN and len(elements) <= _MOST_ITEMS:
@@ -129,40 +129,40 @@ class Interpreter(Evaluator):
 
     # statements
 
-    def block(self, body: list[ast.stmt], scope: Scope, result: list[Any]) -> str:
+    def run_block(self, body: list[ast.stmt], scope: Scope, result: list[Any]) -> str:
         """Run statements; how they end: "", or with a return, break or continue."""
         for statement in body:
-            end = self.statement(statement, scope, result)
+            end = self.run_statement(statement, scope, result)
             if end:
                 return end
         return ""
 
-    def statement(self, node: ast.stmt, scope: Scope, result: list[Any]) -> str:
+    def run_statement(self, node: ast.stmt, scope: Scope, result: list[Any]) -> str:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             scope.names[node.name] = Closure(node, scope)
         elif isinstance(node, ast.If):
-            return self.branch(node, scope, result)
+            return self.run_branch(node, scope, result)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
-            for item in self.items(self.evaluate(node.iter, scope))[0]:
+            for item in self.list_items(self.evaluate(node.iter, scope))[0]:
                 self.bind(node.target, item, scope)
-                end = self.block(node.body, scope, result)
+                end = self.run_block(node.body, scope, result)
                 if end in ("break", "return"):
                     return "return" if end == "return" else ""
-            return self.block(node.orelse, scope, result)
+            return self.run_block(node.orelse, scope, result)
         elif isinstance(node, ast.While):
             self.evaluate(node.test, scope)
-            self.block(node.body, scope, result)
+            self.run_block(node.body, scope, result)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             for item in node.items:
                 self.evaluate(item.context_expr, scope)
-            return self.block(node.body, scope, result)
+            return self.run_block(node.body, scope, result)
         elif isinstance(node, ast.Try):
-            end = self.block(node.body, scope, result)
+            end = self.run_block(node.body, scope, result)
             self.conditions += 1
             for handler in node.handlers:
-                self.block(handler.body, scope, [])
+                self.run_block(handler.body, scope, [])
             self.conditions -= 1
-            return self.block([*node.orelse, *node.finalbody], scope, result) or end
+            return self.run_block([*node.orelse, *node.finalbody], scope, result) or end
         elif isinstance(node, (ast.Return, ast.Raise)):
             result.append(self.evaluate(node.value if isinstance(node, ast.Return) else node.exc, scope))
             return "return"
@@ -176,19 +176,19 @@ class Interpreter(Evaluator):
             self.evaluate(node.value if isinstance(node, ast.Expr) else node.test, scope)
         return ""
 
-    def branch(self, node: ast.If, scope: Scope, result: list[Any]) -> str:
+    def run_branch(self, node: ast.If, scope: Scope, result: list[Any]) -> str:
         truth = is_true(self.evaluate(node.test, scope))
         if isinstance(node.body[-1], ast.Raise):
             truth = False  # a check: where it fails nothing runs
         elif node.orelse and isinstance(node.orelse[-1], ast.Raise):
             truth = True
         if truth is not None:
-            return self.block(node.body if truth else node.orelse, scope, result)
+            return self.run_block(node.body if truth else node.orelse, scope, result)
         self.conditions += 1
         before, after, ends = {**scope.names}, [], []
         for body in (node.body, node.orelse):
             scope.names = {**before}
-            ends.append(self.block(body, scope, result))
+            ends.append(self.run_block(body, scope, result))
             after.append(scope.names)
         self.conditions -= 1
         one, other = after

@@ -23,20 +23,20 @@ class GroupUpdate:
     done: bool = False
 
     @property
-    def scheduled(self) -> bool:
+    def has_scheduler(self) -> bool:
         return hasattr(self.optimizer.step, "_wrapped_by_lr_sched")
 
     @property
-    def joins(self) -> bool:
+    def joins_group(self) -> bool:
         """A scheduler knows only the groups there were when it was made; without decay there is nothing to separate."""
-        return self.scheduled or not self.group.get("weight_decay")
+        return self.has_scheduler or not self.group.get("weight_decay")
 
     @property
     def note(self) -> str:
         count = sum(p.numel() for p in self.parameters)
         number = next(i for i, group in enumerate(self.optimizer.param_groups) if group is self.group)
         text = f"{type(self.optimizer).__name__}: {count:,} parameters "
-        if not self.joins:
+        if not self.joins_group:
             return f"{text}in a new group with the settings of group {number}, but without weight decay"
         decay = f", with its weight decay {self.group['weight_decay']:g}" if self.group.get("weight_decay") else ""
         return f"{text}joined group {number}{decay}{' (a scheduler is attached)' if decay else ''}"
@@ -44,7 +44,7 @@ class GroupUpdate:
     def apply(self) -> None:
         """Add the parameters to their neighbours' group, or to a new one of the same settings without weight decay."""
         named = "param_names" in self.group
-        if self.joins:
+        if self.joins_group:
             self.group["params"] += self.parameters
             if named:
                 self.group["param_names"] += self.names
@@ -57,7 +57,7 @@ class GroupUpdate:
     def undo(self) -> None:
         if not self.done:
             return
-        if self.joins:
+        if self.joins_group:
             for key in {"params", "param_names"} & {*self.group}:
                 del self.group[key][-len(self.parameters) :]
         else:

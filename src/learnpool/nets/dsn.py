@@ -86,17 +86,17 @@ class DSN(nn.Module):
         self.extra = nn.ModuleList(nn.Conv2d(c6, c6, 3, padding=1) for _ in range(extra))
         self.mlpconv3 = nn.Conv2d(c6, m3, 1)
         self.mlpconv4 = nn.Conv2d(m3, table.classes, 1)
-        begin(self, init)
+        initialize(self, init)
 
         # Heads after the rest and pools last, so that neither changes what the others draw.
-        first, second, third = maps(table, pool)
+        first, second, third = compute_map_sizes(table, pool)
         inputs = {"conv1": (c1, first), "conv2": (c2, first), "conv3": (c3, second), "conv4": (c4, second)}
         inputs |= {"conv5": (c5, third), "conv6": (c6, third)} | {f"extra{k}": (c6, third) for k in range(extra)}
         self.heads = nn.ModuleDict()
         for name, (channels, (height, across)) in inputs.items() if supervise else ():
             self.heads[name] = nn.Linear(channels * height * across, table.classes)
-        begin(self.heads, init)
-        self.pool1, self.pool2 = pools(pool, table, m1, m2, init=init, start=start)
+        initialize(self.heads, init)
+        self.pool1, self.pool2 = make_pools(pool, table, m1, m2, init=init, start=start)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor | Votes:
@@ -164,7 +164,7 @@ def head_factor(iteration: int) -> float:
     return float((1 + 1e-4 * iteration) ** -0.75)
 
 
-def begin(net: nn.Module, init: str) -> None:
+def initialize(net: nn.Module, init: str) -> None:
     """Start values: convolutions N(0, 0.05) as DSN's or Kaiming's, linear heads Xavier's, biases 0."""
     for layer in net.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
@@ -178,7 +178,7 @@ def begin(net: nn.Module, init: str) -> None:
                 nn.init.zeros_(layer.bias)
 
 
-def maps(table: Table, pool: str) -> list[tuple[int, int]]:
+def compute_map_sizes(table: Table, pool: str) -> list[tuple[int, int]]:
     """Height and width of the maps before, between and after the pools."""
     sizes = [table.image]
     for kernel in (3, table.second):
@@ -189,16 +189,18 @@ def maps(table: Table, pool: str) -> list[tuple[int, int]]:
     return sizes
 
 
-def pools(name: str, table: Table, *channels: int, init: str = "dsn", start: str = "paper") -> list[nn.Module]:
+def make_pools(name: str, table: Table, *channels: int, init: str = "dsn", start: str = "paper") -> list[nn.Module]:
     """The two pools a name means, of known sizes: stride 2, no padding, ceil mode; those ``:net`` share one set.
 
     ``conv`` stands for convolutions with the pools' windows and stride, padded by 1 where 3×3, and a ReLU.
     """
     layers: list[nn.Module] = []
-    for index, (kernel, c, size) in enumerate(zip((3, table.second), channels, maps(table, name)[1:], strict=True)):
+    for index, (kernel, c, size) in enumerate(
+        zip((3, table.second), channels, compute_map_sizes(table, name)[1:], strict=True)
+    ):
         if name == STRIDED:
             layers.append(nn.Sequential(nn.Conv2d(c, c, kernel, 2, padding=(kernel - 1) // 2), nn.ReLU()))
-            begin(layers[-1], init)
+            initialize(layers[-1], init)
         else:
             options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
             layers.append(parse(name).part(index).make_layer(kernel, 2, **options))

@@ -32,10 +32,10 @@ def forward(x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     return _pick(x, sample, window)[0].to(x.dtype)
 
 
-def expected(x: Tensor, window: Window) -> Tensor:
+def compute_expected(x: Tensor, window: Window) -> Tensor:
     """``Σ p_i x_i``, as ``forward`` without sample, from convolutions: the form for exporters."""
     if x.dim() == window.dims + 1:
-        return expected(x.unsqueeze(0), window).squeeze(0)
+        return compute_expected(x.unsqueeze(0), window).squeeze(0)
     wide = x.to(accumulation_dtype(x.dtype))
     w = wide.clamp(min=0)
     total, squares = decomposition.sum_regions(w, window), decomposition.sum_regions(w * w, window)
@@ -116,7 +116,7 @@ def pool_fake(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
 def pool_decomposition(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
     """``learnpool::stochastic_pool`` in PyTorch's operations."""
     window = Window.from_arguments(*arguments)
-    return expected(x, window) if sample is None else forward(x, sample, window)
+    return compute_expected(x, window) if sample is None else forward(x, sample, window)
 
 
 def pool_formula(

@@ -18,7 +18,7 @@ from learnpool.lab.launch.cluster import RayTasks
 from learnpool.lab.launch.loop import train_all
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
-from runs import SMALL, rows, same
+from runs import SMALL, assert_same_run, rows
 
 pytestmark = pytest.mark.trains
 
@@ -86,7 +86,7 @@ def test_results_are_those_of_one_run_alone_and_in_order(tmp_path):
     assert told == sorted(told)
     assert told[-1] == 6
     train(runs[0], tmp_path / "one", threads=1)
-    same(tmp_path / "one" / runs[0].id, tmp_path / "many" / runs[0].id)
+    assert_same_run(tmp_path / "one" / runs[0].id, tmp_path / "many" / runs[0].id)
 
 
 def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
@@ -106,7 +106,7 @@ def test_a_dead_workers_run_is_resumed(dying, tmp_path):
     assert [start["epoch"] for start in starts] == [0, 1]  # the epoch before was not lost
     assert result.epochs == len(rows(tmp_path / "runs" / dying.id)) == 2
     train(dying, tmp_path / "whole", threads=1)
-    same(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
+    assert_same_run(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
@@ -274,7 +274,7 @@ def test_on_ray_a_killed_workers_run_is_resumed(dying, monkeypatch, tmp_path):
     assert [start["epoch"] for start in starts] == [0, 1]
     assert told[-1] == 4
     train(dying, tmp_path / "whole", threads=1)
-    same(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
+    assert_same_run(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
     assert launch_on_ray([dying], tmp_path / "runs", told.append) == results[:1]
 
 

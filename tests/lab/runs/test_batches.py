@@ -12,7 +12,7 @@ from learnpool.lab.runs.batches import derive_seed, load_batches
 from learnpool.lab.runs.distributed import Ranks
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
-from runs import Stop, same, stop_at
+from runs import Stop, assert_same_run, stop_at
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -85,7 +85,7 @@ def test_a_folder_streams(folder, tmp_path):
     with pytest.raises(Stop):
         train(run, tmp_path / "others", workers=1, watch=stop_at(8))  # of 10
     train(run, tmp_path / "others")  # neither the stop nor the number of workers makes a difference
-    same(tmp_path / "runs" / run.id, tmp_path / "others" / run.id)
+    assert_same_run(tmp_path / "runs" / run.id, tmp_path / "others" / run.id)
 
 
 def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, tmp_path):

@@ -15,7 +15,7 @@ from learnpool.lab.runs import checkpoint, directory
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
 from learnpool.lab.runs.training import Training
-from runs import PLATEAU, SMALL, STEPS, Stop, command, rows, same, stop_at, weights
+from runs import PLATEAU, SMALL, STEPS, Stop, assert_same_run, command, rows, stop_at, weights
 
 pytestmark = pytest.mark.trains
 
@@ -38,7 +38,7 @@ def test_a_stop_anywhere_changes_nothing(variant, monkeypatch, tmp_path):
         with pytest.raises(Stop):
             train(run, tmp_path / "parts", watch=stop_at(step))
     train(run, tmp_path / "parts")
-    same(tmp_path / "whole" / run.id, tmp_path / "parts" / run.id)
+    assert_same_run(tmp_path / "whole" / run.id, tmp_path / "parts" / run.id)
     starts = json.loads((tmp_path / "parts" / run.id / "env.json").read_text())["starts"]
     assert [start["epoch"] for start in starts] == [0, 0, 1, 2, 2, 3]
     if variant == "plateau":
@@ -75,7 +75,7 @@ def test_a_stop_between_two_files_changes_nothing(name, monkeypatch, tmp_path):
             train(run, tmp_path / "parts")
     assert directory.read_result(path) is None
     train(run, tmp_path / "parts")
-    same(tmp_path / "whole" / run.id, path)
+    assert_same_run(tmp_path / "whole" / run.id, path)
 
 
 HANG = """
@@ -117,7 +117,7 @@ def test_killed_inside_an_epoch(tmp_path):
     assert json.loads(done.stdout)["epochs"] == 4
     run = Run.model_validate_json((path / "run.json").read_text())
     train(run, tmp_path / "whole", threads=1)
-    same(tmp_path / "whole" / run.id, path)
+    assert_same_run(tmp_path / "whole" / run.id, path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -220,4 +220,4 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     run = Run.model_validate_json((path / "run.json").read_text())
     train(run, tmp_path)
     train(run, tmp_path / "whole")
-    same(path, tmp_path / "whole" / run.id)
+    assert_same_run(path, tmp_path / "whole" / run.id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...formatting import format_count, format_number, format_percent
-from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary
+from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
 
 VERDICTS = {
-    "better": "significantly better",
-    "worse": "significantly worse",
-    "not significant": "no clear difference",
+    Verdict.BETTER: "significantly better",
+    Verdict.WORSE: "significantly worse",
+    Verdict.NOT_SIGNIFICANT: "no clear difference",
 }
 
 
@@ -21,7 +21,7 @@ def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True)
     """
     best = find_best(summaries)
     sentences = [f"{describe_pool(best, summaries[0].pool, len(summaries) - 1)}."]
-    if best.difference is not None and best.difference.verdict == "not significant" and name_seeds:
+    if best.difference is not None and best.difference.verdict is Verdict.NOT_SIGNIFICANT and name_seeds:
         sentences.append(describe_seeds_needed(best.difference))
     return *sentences, describe_verdicts(summaries)
 
@@ -46,7 +46,7 @@ def describe_pool(summary: PoolSummary, baseline: str, pools: int) -> str:
     if (test := difference.test) is None:
         return f"{summary.pool}: {amount} {baseline} in one seed, which may be chance; {cost}"
     interval = f"{format_interval_name(pools)} {format_number(test.low)} … {format_number(test.high)} over {seeds}"
-    verdict = difference.verdict if difference.verdict == "not significant" else f"significantly {difference.verdict}"
+    verdict = f"significantly {difference.verdict}" if difference.is_significant else difference.verdict
     p = f"p = {test.p_holm:.2g}" + (f", corrected for {pools} pools like the interval" if pools > 1 else "")
     return f"{summary.pool}: {amount} {baseline} ({interval}): {verdict} ({p}); {cost}"
 
@@ -85,11 +85,15 @@ def describe_seeds_needed(difference: PairedDifference) -> str:
 def describe_verdicts(summaries: Sequence[PoolSummary]) -> str:
     """Which pools are significantly better or worse than the baseline, in one sentence."""
     baseline = f"{summaries[0].pool} ({format_number(summaries[0].mean)} % test error)"
-    judged: dict[str, list[str]] = {}
+    pools_by_verdict: dict[Verdict, list[str]] = {}
     for summary in summaries[1:]:
         if summary.difference is not None:
-            judged.setdefault(summary.difference.verdict, []).append(summary.pool)
-    if "one seed" in judged:
+            pools_by_verdict.setdefault(summary.difference.verdict, []).append(summary.pool)
+    if Verdict.ONE_SEED in pools_by_verdict:
         return f"Against {baseline}: nothing is known about chance from one seed; --seeds 3 gives intervals."
-    parts = [f"{text}: {', '.join(judged[verdict])}" for verdict, text in VERDICTS.items() if verdict in judged]
+    parts = [
+        f"{text}: {', '.join(pools_by_verdict[verdict])}"
+        for verdict, text in VERDICTS.items()
+        if verdict in pools_by_verdict
+    ]
     return f"Against {baseline}: {'; '.join(parts)}."

@@ -76,7 +76,7 @@ def draw_differences(c: Comparison) -> str:
             colour = SERIES[place % len(SERIES)]
             if (test := difference.test) is not None:
                 axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
-            face = colour if difference.verdict in ("better", "worse") else "none"
+            face = colour if difference.is_significant else "none"
             axes.scatter([difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
         label_pools(axes, c.pools)
         axes.set_xlabel(f"better  ←  points of error more than {baseline}")

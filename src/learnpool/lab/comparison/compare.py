@@ -22,7 +22,7 @@ from ..runs.run import Run, RunError, make_file_name
 from . import report
 from .answer import format_error, format_interval_name
 from .comparison import Comparison
-from .summary import PairedDifference, PoolSummary
+from .summary import PairedDifference, PoolSummary, Verdict
 
 
 def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **changes: Any) -> list[Run]:
@@ -177,7 +177,7 @@ def format_comparison(compared: Comparison) -> str:
         interval = p = "–"
         if (test := difference.test) is not None:
             interval, p = f"{format_number(test.low)} … {format_number(test.high)}", f"{test.p_holm:.2g}"
-        verdict = "unclear" if difference.verdict == "not significant" else difference.verdict
+        verdict = "unclear" if difference.verdict is Verdict.NOT_SIGNIFICANT else difference.verdict
         cost = [f"{summary.extra_parameters:+,}".replace("-", "−"), format_percent(summary.extra_time, sign=True)]
         rows.append([summary.pool, error, format_number(difference.mean), interval, p, verdict, *cost])
     return f"{format_table(rows, right=(1, 2, 3, 4, 6, 7))}\n{describe_table(compared)}"

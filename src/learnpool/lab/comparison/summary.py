@@ -12,11 +12,23 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from scipy import stats
 
 LEVEL, POWER = 0.05, 0.8
 MOST_SEEDS = 1000  # nobody will run more
+
+
+class Verdict(str, Enum):
+    """What a paired test says of a pool against the baseline; the value is what reports print."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOT_SIGNIFICANT = "not significant"
+    ONE_SEED = "one seed"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,16 @@ class PairedDifference:
     test: PairedTest | None  # None: one pair has no spread
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         if self.test is None:
-            return "one seed"
-        return "not significant" if self.test.p_holm >= LEVEL else "better" if self.mean < 0 else "worse"
+            return Verdict.ONE_SEED
+        if self.test.p_holm >= LEVEL:
+            return Verdict.NOT_SIGNIFICANT
+        return Verdict.BETTER if self.mean < 0 else Verdict.WORSE
+
+    @property
+    def is_significant(self) -> bool:
+        return self.verdict in (Verdict.BETTER, Verdict.WORSE)
 
 
 @dataclass(frozen=True)

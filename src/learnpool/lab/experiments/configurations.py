@@ -31,8 +31,8 @@ def build_page(scale: Scale, results: Results) -> Page:
     names = list(dict.fromkeys(VARIANTS[data][0] for data in scale.choose(DATA)))
     counts: list[list[Cell]] = []
     for data in names:
-        parts.append(_layers(data))
-        record[data] = {pool: _pool_parameters(data, pool) for pool in POOLS}
+        parts.append(_list_layers(data))
+        record[data] = {pool: _count_pool_parameters(data, pool) for pool in POOLS}
         total = sum(p.numel() for p in dsn(data, supervise=False).parameters())
         counts.append([Cell(LABELS[data]), Cell(f"{total:,}"), *(Cell(f"{n:,}") for n in record[data].values())])
     heads = ["Parameters", "of the network with max", *(f"more, {pool}" for pool in POOLS)]
@@ -40,14 +40,14 @@ def build_page(scale: Scale, results: Results) -> Page:
     return Page([f"{len(names)} networks, built and run once to read their shapes."], parts, (), record)
 
 
-def _pool_parameters(data: str, pool: str) -> int:
+def _count_pool_parameters(data: str, pool: str) -> int:
     name = PAPER["tree+gated"].get(data, "tree2+gated") if pool == "tree+gated" else pool
     net = dsn(data, name, supervise=False)
     return sum(p.numel() for m in net.modules() if isinstance(m, TreeParameters) for p in m.parameters())
 
 
 @torch.no_grad()
-def _layers(data: str) -> Table:
+def _list_layers(data: str) -> Table:
     """Every layer in the order of the forward pass."""
     net, table = dsn(data, "max", supervise=False).eval(), TABLES[data]
     rows: list[list[Cell]] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...formatting import format_count, format_number
-from ..comparison.summary import PoolSummary
+from ..comparison.summary import PoolSummary, Verdict
 from ..paper import PAPER, Value
 from ..runs.run import Run
 from . import figures
@@ -16,6 +16,11 @@ from .notes import describe_differences
 from .results import Results
 
 TREE_GATED = "tree+gated"  # in a row's pool: the levels the paper has for each data set
+VERDICTS = {
+    Verdict.BETTER: "better than",
+    Verdict.WORSE: "worse than",
+    Verdict.NOT_SIGNIFICANT: "not told apart from",
+}
 
 
 @dataclass(frozen=True)
@@ -52,21 +57,22 @@ class ErrorTable:
         answer, record = [], {}
         for data in scale.choose(self.data):
             lines = results.summarize({row.label: row.runs(scale, data) for row in self.rows})
-            parts.append(self._table(scale, results, data, lines))
-            answer.append(self._sentence(data, lines))
+            parts.append(self._build_table(scale, results, data, lines))
+            answer.append(self._describe(data, lines))
             if len(lines) > 1:
                 parts.append(figures.draw_differences([(row, lines.get(row.label)) for row in self.rows], data))
             record[data] = {label: list(line.errors) for label, line in lines.items()}
         unasked = [data for data in self.data if data not in scale.choose(self.data)]
         if unasked:
-            parts.append(self._paper_only(unasked))
+            parts.append(self._build_paper_table(unasked))
         first = next(iter(self.plan(scale)), None)
         return Page(answer, parts, describe_differences(first) if first else (), record)
 
-    def _table(self, scale: Scale, results: Results, data: str, lines: Mapping[str, PoolSummary]) -> Table:
+    def _build_table(self, scale: Scale, results: Results, data: str, lines: Mapping[str, PoolSummary]) -> Table:
         base = self.rows[0]
         rows = [
-            [Cell(row.label, row.pool_for(data)), *self._cells(scale, results, data, row, lines)] for row in self.rows
+            [Cell(row.label, row.pool_for(data)), *self._make_cells(scale, results, data, row, lines)]
+            for row in self.rows
         ]
         heads = [LABELS[data], "paper, %", "ours, %", f"difference to {base.label}", "parameters in pools", "seeds"]
         caption = (
@@ -76,7 +82,7 @@ class ErrorTable:
         )
         return Table(heads, rows, caption)
 
-    def _cells(
+    def _make_cells(
         self, scale: Scale, results: Results, data: str, row: Row, lines: Mapping[str, PoolSummary]
     ) -> list[Cell]:
         published = row.paper.get(data)
@@ -92,28 +98,27 @@ class ErrorTable:
         if line and (difference := line.difference):
             test = difference.test
             note = "one seed" if test is None else f"{format_number(test.low)} … {format_number(test.high)}"
-            kind = difference.verdict if difference.verdict in ("better", "worse") else ""
+            kind = str(difference.verdict) if difference.is_significant else ""
             cells.append(Cell(format_number(difference.mean), note, kind))
         else:
             cells.append(Cell("baseline" if row is self.rows[0] else "–"))
         return [*cells, Cell(f"{entries[0].result.pool_parameters:,}"), Cell(str(len(entries)))]
 
-    def _sentence(self, data: str, lines: Mapping[str, PoolSummary]) -> str:
-        """Who is better than the baseline, who is worse, and what cannot be told apart."""
+    def _describe(self, data: str, lines: Mapping[str, PoolSummary]) -> str:
+        """Which pools are better or worse than the baseline, and which do not differ significantly."""
         base = self.rows[0].label
         if base not in lines:
             return f"{LABELS[data]}: the baseline is not finished yet."
-        verdicts = {
-            word: [l.pool for l in lines.values() if l.difference and l.difference.verdict == word]
-            for word in ("better", "worse", "not significant")
-        }
-        words = {"better": "better than", "worse": "worse than", "not significant": "not told apart from"}
-        text = "; ".join(f"{words[w]} {base}: {', '.join(pools)}" for w, pools in verdicts.items() if pools)
+        clauses = []
+        for verdict, words in VERDICTS.items():
+            pools = [line.pool for line in lines.values() if line.difference and line.difference.verdict is verdict]
+            if pools:
+                clauses.append(f"{words} {base}: {', '.join(pools)}")
         seeds = format_count(len(lines[base].errors), "seed")
         error = f"{base} {format_number(lines[base].mean)} % over {seeds}"
-        return f"{LABELS[data]} ({error}): {text or 'nothing to compare yet'}."
+        return f"{LABELS[data]} ({error}): {'; '.join(clauses) or 'nothing to compare yet'}."
 
-    def _paper_only(self, data: Sequence[str]) -> Table:
+    def _build_paper_table(self, data: Sequence[str]) -> Table:
         """What the paper has on data sets that were not asked for."""
         heads = ["The paper's, not run here", *(LABELS[name] for name in data)]
         rows = [[Cell(row.label), *(Cell(format_value(row.paper.get(name))) for name in data)] for row in self.rows]

@@ -30,15 +30,15 @@ class Evaluation:
         self.channels_last = entry.run.channels_last
 
     @torch.inference_mode()
-    def error(self, change: Callable[[Tensor], Tensor] = lambda images: images) -> float:
-        """Percent of the test images that are taken for another class, after ``change`` of their uint8 pixels."""
+    def compute_error(self, change: Callable[..., Tensor], *arguments: Any) -> float:
+        """Test error in percent after ``change(images, *arguments)`` of the uint8 pixels."""
         wrong = 0
         for images, labels in zip(self.test.images.split(BATCH), self.test.labels.split(BATCH), strict=True):
-            wrong += int((self._forward(change(images)).argmax(1) != labels).sum())
+            wrong += int((self._forward(change(images, *arguments)).argmax(1) != labels).sum())
         return 100 * wrong / len(self.test)
 
     @torch.inference_mode()
-    def features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
+    def compute_features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
         outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
         hooks = [

@@ -27,7 +27,7 @@ def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) 
             if line is not None and (difference := line.difference) is not None:
                 if (test := difference.test) is not None:
                     axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
-                face = colour if difference.verdict in ("better", "worse") else "none"
+                face = colour if difference.is_significant else "none"
                 axes.scatter(
                     [difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3
                 )

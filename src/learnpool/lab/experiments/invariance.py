@@ -57,15 +57,15 @@ def _warp(images: Tensor, matrix: list[list[float]]) -> Tensor:
     return warped.round().clamp(0, 255).to(torch.uint8)
 
 
-def _amounts(first: int, last: int, step: int, unit: float = 1) -> list[float]:
+def _list_amounts(first: int, last: int, step: int, unit: float = 1) -> list[float]:
     return [round(k * unit, 10) for k in range(first, last + 1, step)]
 
 
 # what, unit, function, amounts, the amount that changes nothing
 CHANGES: dict[str, tuple[str, Callable[[Tensor, float], Tensor], list[float], float]] = {
-    "rotation": ("degrees", rotate, _amounts(-24, 24, 4), 0.0),
-    "vertical translation": ("pixels", shift, _amounts(-8, 8, 2), 0.0),
-    "scale": ("factor", scale_by, _amounts(6, 14, 1, 0.1), 1.0),
+    "rotation": ("degrees", rotate, _list_amounts(-24, 24, 4), 0.0),
+    "vertical translation": ("pixels", shift, _list_amounts(-8, 8, 2), 0.0),
+    "scale": ("factor", scale_by, _list_amounts(6, 14, 1, 0.1), 1.0),
 }
 
 
@@ -78,13 +78,9 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     """The error of one network for every kind and amount of change."""
     network = Evaluation(entry, results.data_dir)
     return {
-        kind: {f"{amount:g}": network.error(partial(change, **{_argument(change): amount})) for amount in amounts}
+        kind: {f"{amount:g}": network.compute_error(change, amount) for amount in amounts}
         for kind, (_, change, amounts, _none) in CHANGES.items()
     }
-
-
-def _argument(change: Callable[..., Tensor]) -> str:
-    return {"rotate": "degrees", "shift": "pixels", "scale_by": "factor"}[change.__name__]
 
 
 def build_page(scale: Scale, results: Results) -> Page:
@@ -92,11 +88,8 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record, first = [], {}, None
     for data in scale.choose(DATA):
-        measurements: dict[str, list[Mapping[str, Any]]] = {}
-        for pool, label in POOLS.items():
-            measured = [results.measure(run, "invariance", partial(measure, results)) for run in scale.runs(data, pool)]
-            if finished := [one for one in measured if one is not None]:
-                measurements[label] = finished
+        groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
+        measurements = results.measure_groups(groups, "invariance", partial(measure, results))
         record[data] = measurements
         if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
@@ -108,31 +101,33 @@ def build_page(scale: Scale, results: Results) -> Page:
                 for label, seeds in measurements.items()
             }
             parts.append(figures.draw_curves(curves, amounts, kind, unit))
-        parts.append(_wins(measurements, data))
-        answer.append(_sentence(measurements, data))
+        parts.append(_count_wins(measurements, data))
+        answer.append(_describe(measurements, data))
     return Page(answer, parts, describe_differences(first) if first else (), record)
 
 
-def _means(measurements: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:
+def _compute_means(measurements: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:
     """The error of each pool at one amount, over its seeds."""
     return {label: sum(one[kind][f"{amount:g}"] for one in seeds) / len(seeds) for label, seeds in measurements.items()}
 
 
-def _wins(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
+def _count_wins(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     """At how many amounts each pool has the least mean error, and its error without any change."""
     heads = [LABELS[data], "unchanged, %", *(f"least error, {kind}" for kind in CHANGES), "seeds"]
     rows = []
     for label, seeds in measurements.items():
-        plain = _means(measurements, "rotation", 0.0)[label]
+        plain = _compute_means(measurements, "rotation", 0.0)[label]
         cells = [Cell(label), Cell(format_number(plain))]
         for kind, (_, _change, amounts, _none) in CHANGES.items():
-            wins = sum(min(m, key=lambda l: m[l]) == label for a in amounts if (m := _means(measurements, kind, a)))
+            wins = sum(
+                min(m, key=lambda l: m[l]) == label for a in amounts if (m := _compute_means(measurements, kind, a))
+            )
             cells.append(Cell(f"{wins} of {len(amounts)}"))
         rows.append([*cells, Cell(str(len(seeds)))])
     return Table(heads, rows, "Counted by the mean over seeds, without a test of significance.")
 
 
-def _sentence(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
+def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
     """At how many of all amounts the learned pools have less mean error than both fixed ones."""
     clauses = []
     for learned in ("gated", "tree"):
@@ -140,7 +135,9 @@ def _sentence(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) ->
             continue
         amounts = [(kind, amount) for kind, (_, _c, values, _n) in CHANGES.items() for amount in values]
         ahead = [
-            m[learned] < min(m["max"], m["average"]) for kind, a in amounts if (m := _means(measurements, kind, a))
+            m[learned] < min(m["max"], m["average"])
+            for kind, a in amounts
+            if (m := _compute_means(measurements, kind, a))
         ]
         clauses.append(f"{learned} pooling has less mean error than both at {sum(ahead)} of {len(ahead)} amounts")
     return f"{LABELS[data]}: {'; '.join(clauses) or 'not all networks are finished'}."

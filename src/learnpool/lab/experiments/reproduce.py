@@ -88,13 +88,13 @@ def write_site(
             files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})
         show(len(names), len(names), "")
     listed = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
-    answers = {name: _answer(out / f"{name}.json") for name, _ in listed}
+    answers = {name: _read_answer(out / f"{name}.json") for name, _ in listed}
     index = render("index.html", listed=listed, answers=answers, scale=scale, command=command)
     files.write_bytes(out / "index.html", index.encode())
     return [out / "index.html", *written]
 
 
-def _answer(path: Path) -> list[str]:
+def _read_answer(path: Path) -> list[str]:
     import json
 
     answer: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]

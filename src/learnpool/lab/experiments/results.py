@@ -52,7 +52,15 @@ class Results:
             self.advance()
         return json.loads(path.read_text(encoding="utf-8"))
 
-    def keep(self, name: str, make: Callable[[], Any]) -> Any:
+    def measure_groups(
+        self, groups: Mapping[str, Sequence[Run]], name: str, make: Callable[[FinishedRun], Any]
+    ) -> dict[str, list[Any]]:
+        """``measure`` of every finished run of each group; groups without any are left out."""
+        values = {label: [self.measure(run, name, make) for run in runs] for label, runs in groups.items()}
+        finished = {label: [value for value in row if value is not None] for label, row in values.items()}
+        return {label: row for label, row in finished.items() if row}
+
+    def measure_once(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of ``make()``, cached as ``name.json`` beside the runs."""
         path = self.out / f"{name}.json"
         if not path.exists():

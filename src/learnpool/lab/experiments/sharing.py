@@ -15,7 +15,7 @@ OPTIONS = {
 PUBLISHED = read_table("table1")
 
 
-def _row(pool: str, share: str, label: str) -> Row:
+def _make_row(pool: str, share: str, label: str) -> Row:
     name = pool if share == "layer" else f"{pool}:{share}"
     return Row(f"{pool}, {label}", name, paper=PUBLISHED.get(name, {}))
 
@@ -23,7 +23,7 @@ def _row(pool: str, share: str, label: str) -> Row:
 TABLE = ErrorTable(
     [
         Row("Baseline", "max", paper=PUBLISHED["max"]),
-        *(_row(pool, share, label) for pool in ("mixed", "gated", "tree2") for share, label in OPTIONS.items()),
+        *(_make_row(pool, share, label) for pool in ("mixed", "gated", "tree2") for share, label in OPTIONS.items()),
     ],
     ("cifar10+", "cifar10"),
 )

@@ -12,11 +12,11 @@ CLAIM = (
 DATA = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 
 
-def _row(pool: str) -> Row:
+def _make_row(pool: str) -> Row:
     entry = PAPER["table2"][pool]
     values = {data: value for data in DATA if (value := read_value(entry.get(data)))}
     return Row(entry["label"], pool, paper=values)
 
 
-TABLE = ErrorTable([*map(_row, PAPER["table2"]), Row("Tree, 2 level, in both pools", "tree2")], DATA)
+TABLE = ErrorTable([*map(_make_row, PAPER["table2"]), Row("Tree, 2 level, in both pools", "tree2")], DATA)
 plan, build_page = TABLE.plan, TABLE.build_page

@@ -11,12 +11,12 @@ SOURCE = "Table 4"
 CLAIM = "Tree + gated pooling sets the state of the art of its day on all data sets but CIFAR100."
 
 
-def _row(label: str, pool: str) -> Row:
+def _make_row(label: str, pool: str) -> Row:
     entry = PAPER["table2"][pool]
     return Row(label, pool, paper={data: v for data in SETS if (v := read_value(entry.get(data)))})
 
 
-TABLE = ErrorTable([_row("Baseline", "max"), _row("Tree + gated", "tree+gated")], SETS)
+TABLE = ErrorTable([_make_row("Baseline", "max"), _make_row("Tree + gated", "tree+gated")], SETS)
 
 
 def plan(scale: Scale) -> list[Run]:

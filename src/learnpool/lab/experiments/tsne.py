@@ -43,13 +43,13 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
     labels = network.test.labels[index].numpy()
     record: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
-    for name, features in network.features(pool_layers(network.model), index).items():
+    for name, features in network.compute_features(pool_layers(network.model), index).items():
         reduced = reduce(features)
         points = embed(reduced)
         record[name] = {
             "points": np.round(points, 3).tolist(),
-            "features": separation(reduced, labels),
-            "plane": separation(points, labels),
+            "features": measure_separation(reduced, labels),
+            "plane": measure_separation(points, labels),
         }
     return record
 
@@ -74,7 +74,7 @@ def embed(reduced: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return points
 
 
-def separation(x: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
+def measure_separation(x: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Silhouette, and the part of each image's 10 nearest neighbours that are of its class: in all, and by class."""
     from sklearn.metrics import silhouette_samples
     from sklearn.neighbors import NearestNeighbors
@@ -96,11 +96,8 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record, first = [], {}, None
     for data in scale.choose(DATA):
-        measurements: dict[str, list[Mapping[str, Any]]] = {}
-        for pool, label in POOLS.items():
-            measured = [results.measure(run, "tsne", partial(measure, results)) for run in scale.runs(data, pool)]
-            if finished := [one for one in measured if one is not None]:
-                measurements[label] = finished
+        groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
+        measurements = results.measure_groups(groups, "tsne", partial(measure, results))
         if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
@@ -115,8 +112,8 @@ def build_page(scale: Scale, results: Results) -> Page:
         parts.append(
             Figure(svg, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0", wide=True)
         )
-        parts += [_overall(measurements, data), _by_class(measurements, classes)]
-        answer.append(_sentence(measurements, data))
+        parts += [_build_overall_table(measurements, data), _build_class_table(measurements, classes)]
+        answer.append(_describe(measurements, data))
         record[data] = {
             label: [{layer: one[layer]["features"] for layer in LAYERS} for one in seeds]
             for label, seeds in measurements.items()
@@ -124,17 +121,21 @@ def build_page(scale: Scale, results: Results) -> Page:
     return Page(answer, parts, describe_differences(first) if first else (), record)
 
 
-def _mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> float:
+def _compute_mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> float:
     return statistics.fmean(one[layer][space][what] for one in seeds)
 
 
-def _overall(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
+def _build_overall_table(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
     spaces, measures = ("features", "plane"), ("purity", "silhouette")
     columns = [(layer, space, what) for layer in LAYERS for space in spaces for what in measures]
     titles = {"features": "50-D", "plane": "2-D"}
     heads = [LABELS[data], *(f"{LAYERS[layer]}: {what}, {titles[space]}" for layer, space, what in columns), "seeds"]
     rows = [
-        [Cell(label), *(Cell(format_number(_mean(seeds, *column))) for column in columns), Cell(str(len(seeds)))]
+        [
+            Cell(label),
+            *(Cell(format_number(_compute_mean(seeds, *column))) for column in columns),
+            Cell(str(len(seeds))),
+        ]
         for label, seeds in measurements.items()
     ]
     caption = (
@@ -144,7 +145,7 @@ def _overall(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> 
     return Table(heads, rows, caption)
 
 
-def _by_class(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
+def _build_class_table(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
     rows = [
         [
             Cell(label),
@@ -162,11 +163,11 @@ def _by_class(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list
     return Table(["Purity behind the second pool", *classes], rows, "In the space of the principal components.")
 
 
-def _sentence(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
-    purity = {label: _mean(seeds, "pool2", "features", "purity") for label, seeds in measurements.items()}
+def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
+    purity = {label: _compute_mean(seeds, "pool2", "features", "purity") for label, seeds in measurements.items()}
     best = max(purity, key=lambda label: purity[label])
     second = all(
-        _mean(seeds, "pool2", "features", "purity") > _mean(seeds, "pool1", "features", "purity")
+        _compute_mean(seeds, "pool2", "features", "purity") > _compute_mean(seeds, "pool1", "features", "purity")
         for seeds in measurements.values()
     )
     order = f"{'' if second else 'not always '}more separable than behind the first{' in every network' * second}"

@@ -1,0 +1,19 @@
+"""Options that several commands that train have in common."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
+Model = Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")]
+Epochs = Annotated[int | None, typer.Option(help="In place of the preset's.")]
+TrainSize = Annotated[int | None, typer.Option(help="Fewer training images.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data sets are.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")]
+Threads = Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")]

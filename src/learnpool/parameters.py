@@ -13,8 +13,8 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
+from .ops.clamp import clamp_proportions
 from .ops.operator import FLOATS
-from .ops.transforms import Form, choose_form
 from .ops.window import format_size
 from .starts import STARTS, fill_weight
 from .tree import Tree, decode
@@ -101,14 +101,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
         mix = self._get("mix")
-        if mix is None:
-            return None
-        form = choose_form()
-        if form is Form.FORWARD_MODE:
-            return ClampForward.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
-        if form is Form.NO_GRAD or form is Form.TORCHSCRIPT:
-            return mix.clamp(0, 1)
-        return Clamp.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
+        return None if mix is None else clamp_proportions(mix)
 
     def _materialize(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
         """Give lazy parameters their sizes and start values."""
@@ -168,43 +161,6 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         )
         grid = sharing.get_grid(saved, self.dims) if sharing.varies_by_region(self.share) else (1,) * self.dims
         return tuple(saved.shape[1 : 2 + self.dims]) == (channels, *grid)
-
-
-class Clamp(torch.autograd.Function):
-    """``clamp(mix, 0, 1)``; at or beyond a border an outward gradient is dropped and an inward one passes."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(mix: Tensor) -> Tensor:
-        return mix.clamp(0, 1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (mix,) = ctx.saved_tensors
-        (grad,) = grads  # descent moves against it
-        outward = ((mix >= 1) & (grad < 0)) | ((mix <= 0) & (grad > 0))
-        return torch.where(outward, 0, grad)
-
-
-class ClampForward(Clamp):
-    """``Clamp`` with a rule for forward mode; a class of its own, because torch.compile refuses functions with one."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        Clamp.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        (mix,) = ctx.saved_tensors
-        (tangent,) = tangents
-        outward = ((mix >= 1) & (tangent > 0)) | ((mix <= 0) & (tangent < 0))
-        return torch.where(outward, 0, tangent)
 
 
 def tie(layers: Iterable[nn.Module]) -> None:

@@ -24,31 +24,32 @@ Pair = tuple[int, Tensor, Tensor]  # which pool, what reaches it, what it should
 
 @torch.no_grad()
 def fit(pools: Sequence[nn.Module], pairs: Sequence[Pair]) -> None:
-    """Give the pools the parameters of least squared error that were found; the present ones if none are better.
+    """Set the pools to the parameters with the least squared error; keep the current ones if none are better.
 
     Works on copies in float32, so that gradients, hooks and dtypes of the pools themselves are left alone. Seeds
     torch's random numbers: the caller keeps its own.
     """
-    live = [pair for pair in pairs if len(pair[1])]
-    few = live[:: max(1, len(live) // 2)]  # the search may be rough
-    now = copy.deepcopy(nn.ModuleList(pools)).float().requires_grad_()
+    nonempty = [pair for pair in pairs if len(pair[1])]
+    subset = nonempty[:: max(1, len(nonempty) // 2)]  # the search may be rough
+    current = copy.deepcopy(nn.ModuleList(pools)).float().requires_grad_()
     best = min(
-        (minimise(trial, few, SEARCH) for trial in make_starts(now)), key=lambda trial: compute_error(trial, few)
+        (minimise(trial, subset, SEARCH) for trial in make_starts(current)),
+        key=lambda trial: compute_error(trial, subset),
     )
-    best = snap_mixes(minimise(best, live, STEPS), live)
-    if compute_error(best, live) < compute_error(now, live):
-        for own, fitted in zip(nn.ModuleList(pools).parameters(), best.parameters(), strict=True):
-            own.copy_(fitted)
+    best = snap_mixes(minimise(best, nonempty, STEPS), nonempty)
+    if compute_error(best, nonempty) < compute_error(current, nonempty):
+        for parameter, value in zip(nn.ModuleList(pools).parameters(), best.parameters(), strict=True):
+            parameter.copy_(value)
 
 
-def make_starts(now: nn.ModuleList) -> list[nn.ModuleList]:
-    """Where to begin: as it is, neutral, and for trees with filters a few draws."""
-    trials = [copy.deepcopy(now)]
-    if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in now):
+def make_starts(current: nn.ModuleList) -> list[nn.ModuleList]:
+    """Starting points: the current parameters, neutral ones, and a few random draws for trees with filters."""
+    trials = [copy.deepcopy(current)]
+    if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in current):
         return trials
-    filters = any(node.code == Code.FILTER for pool in now for node in decode(pool.tree.program).nodes)  # type: ignore
+    filters = any(node.code == Code.FILTER for pool in current for node in decode(pool.tree.program).nodes)  # type: ignore
     for seed in range(1 + DRAWS * filters):
-        trial = copy.deepcopy(now)
+        trial = copy.deepcopy(current)
         torch.manual_seed(seed)
         for pool in trial:
             assert isinstance(pool, TreeParameters)
@@ -77,16 +78,16 @@ def minimise(trial: nn.ModuleList, pairs: Sequence[Pair], steps: int) -> nn.Modu
 
 
 class GoalReached(Exception):  # noqa: N818
-    """Close enough."""
+    """The error is below ``GOAL``: stop iterating."""
 
 
 def snap_mixes(trial: nn.ModuleList, pairs: Sequence[Pair]) -> nn.ModuleList:
     """The trial with proportions in [0, 1], and at 0 or 1 if that fits no worse: there a mix is exactly one side."""
     rounded = copy.deepcopy(trial)
-    for one, other in zip(trial, rounded, strict=True):
-        if isinstance(one._parameters.get("mix"), Tensor):
-            one.mix.clamp_(0, 1)  # type: ignore[operator]
-            other.mix.round_().clamp_(0, 1)  # type: ignore[operator]
+    for clamped, snapped in zip(trial, rounded, strict=True):
+        if isinstance(clamped._parameters.get("mix"), Tensor):
+            clamped.mix.clamp_(0, 1)  # type: ignore[operator]
+            snapped.mix.round_().clamp_(0, 1)  # type: ignore[operator]
     return rounded if compute_error(rounded, pairs) <= compute_error(trial, pairs) else trial
 
 

@@ -52,7 +52,7 @@ class PoolSite:
     turn: int = sys.maxsize  # when it runs
     certain: bool = False  # that it runs then, whatever the input is
     uses: int = 0  # in one forward
-    idle: str = ""  # why its parameters may get no gradient
+    idle_reason: str = ""  # why its parameters may get no gradient
 
     @property
     def replaceable(self) -> bool:
@@ -192,7 +192,7 @@ def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
             size = format_size(pool.torch_pool.window.kernel)
             pool.left = f"a window of {size} looks global: give example="
     for pool in unseen if order.complete else ():
-        pool.idle = "forward never calls it: no gradient"
+        pool.idle_reason = "forward never calls it: no gradient"
 
 
 def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
@@ -216,25 +216,27 @@ def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int,
             reason = f"{pool.obstacle.value.split(':')[0]}, and the example never reached it"
             pool.left, pool.unreachable = (None, reason) if pool.left is None else (pool.left, None)
         elif pool.replaceable:
-            pool.idle = "the example never reached it: no gradient from such inputs"
+            pool.idle_reason = "the example never reached it: no gradient from such inputs"
 
 
 def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
     """The site of a traced call: the one in ``sites`` at the same location, or a new one."""
     same = [pool for pool in sites if pool.owner is call.owner and pool.location == call.location]
-    known = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
-    if known is None:
-        known = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
-        nowhere = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
-        values = [pool for pool in sites if pool.owner is call.owner and pool.obstacle in nowhere]
-        vague = next((pool for pool in (*same, *values) if pool.torch_pool is None and pool.was == known.was), None)
-        if vague is None:
-            sites.append(known)
+    site = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
+    if site is None:
+        site = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
+        unlocated = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
+        unlocated_sites = [pool for pool in sites if pool.owner is call.owner and pool.obstacle in unlocated]
+        incomplete = next(
+            (pool for pool in (*same, *unlocated_sites) if pool.torch_pool is None and pool.was == site.was), None
+        )
+        if incomplete is None:
+            sites.append(site)
         else:
-            known.computed = vague.obstacle in (Obstacle.COMPUTED, *nowhere)
-            sites[sites.index(vague)] = known
-    known.unreachable = known.unreachable or call.outside
-    return known
+            site.computed = incomplete.obstacle in (Obstacle.COMPUTED, *unlocated)
+            sites[sites.index(incomplete)] = site
+    site.unreachable = site.unreachable or call.outside
+    return site
 
 
 def _number_calls(sites: list[PoolSite]) -> None:

@@ -219,6 +219,6 @@ def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes:
         seen |= set(fresh)
         now = describe_pool(replacement.new)
         also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
-        reason = "; ".join(filter(None, (f"used {pool.uses} times" if pool.uses > 1 else "", also, pool.idle)))
+        reason = "; ".join(filter(None, (f"used {pool.uses} times" if pool.uses > 1 else "", also, pool.idle_reason)))
         rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), replacement.exact, reason))
     return Report(tuple(rows), notes)

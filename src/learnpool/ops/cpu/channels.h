@@ -32,7 +32,7 @@ class OutputTaps {
   int64_t most = 0;     // taps of an output
   bool covered = true;  // every cell meets an output
 
-  explicit OutputTaps(const Pooling& pool) {
+  explicit OutputTaps(const Pooling& pool) : backward_(pool.backward) {
     auto most_taps = [](const Axis& axis) { return axis.out * std::min(axis.kernel, axis.in); };
     taps.reserve(most_taps(pool.d) * most_taps(pool.h) + most_taps(pool.w));
     rows.reserve(pool.d.out * pool.h.out);
@@ -43,8 +43,10 @@ class OutputTaps {
   }
 
  private:
+  const bool backward_;
+
   void add(int64_t tap, int64_t cell, char& seen) {
-    taps.push_back({tap, cell, !seen});
+    taps.push_back({tap, cell, backward_ && !seen});  // forward more lists are alike
     seen = true;
   }
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from hypothesis import strategies as st
 
-from learnpool import Avg, Filter, Gate, Max, Mix
+from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops.window import Window
 from learnpool.tree import complete, decode
 
@@ -13,7 +13,8 @@ MIXED = Mix(Max(), Avg())
 HALF = Mix(Max(), Avg(), learn=False)
 GATED = Gate(Max(), Avg())
 ODD = Gate(Gate(Filter(), Max()), Mix(Mix(Avg(), Filter(), a=0.3, learn=False), Max(), a=0.8))
-TREES = [Max(), Avg(), HALF, MIXED, GATED, complete(1), complete(2), complete(3), ODD]
+LOW = Gate(Mix(Min(), Max()), Mix(Min(), Filter(), a=0.3, learn=False))
+TREES = [Max(), Avg(), HALF, MIXED, GATED, complete(1), complete(2), complete(3), ODD, Min(), LOW]
 SHARES = ["layer", "region", "channel", "region_channel"]
 
 

@@ -113,7 +113,7 @@ assert not hasattr(learnpool, "nothing")"""
 
 def test_public_names():
     frozen = """__version__ functional
-    Tree Max Avg Filter Mix Gate
+    Tree Max Min Avg Filter Mix Gate
     Pool1d Pool2d Pool3d MixedPool1d MixedPool2d MixedPool3d GatedPool1d GatedPool2d GatedPool3d
     TreePool1d TreePool2d TreePool3d StochasticPool1d StochasticPool2d StochasticPool3d
     AdaptivePool1d AdaptivePool2d AdaptivePool3d

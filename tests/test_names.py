@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from cases import GATED, HALF, MIXED
-from learnpool import Avg, Filter, Gate, Max, Mix, Pool2d, Pool3d, StochasticPool1d, make_pool, parse
+from learnpool import Avg, Filter, Gate, Max, Min, Mix, Pool2d, Pool3d, StochasticPool1d, make_pool, parse
 from learnpool.names import Part
 from learnpool.tree import complete
 
@@ -29,6 +29,7 @@ from learnpool.tree import complete
         ("Mix(Max, Avg, 1e-1, True)", [Part(Mix(Max(), Avg(), 0.1))]),
         ("Mix(Max, Avg, learn=False, a=1)", [Part(Mix(Max(), Avg(), 1.0, False))]),
         ("Max", [Part(Max())]),
+        ("Gate(Min, Avg)", [Part(Gate(Min(), Avg()))]),
         ("mixed:region_channel", [Part(MIXED, "region_channel")]),
         ("tree2:channel+gated", [Part(complete(2), "channel"), Part(GATED)]),
         ("tree3+gated:region", [Part(complete(3)), Part(GATED, "region")]),
@@ -89,7 +90,7 @@ def test_share_is_for_parts_without_a_suffix():
         ("Gate(Max", "unfinished at column 9; wanted ','"),
         ("Gate(Max)", r"unexpected '\)' at column 9; wanted ','"),
         ("Gate(Max, Avg, Avg)", r"unexpected ',' at column 14; wanted '\)'"),
-        ("Gate(Max, gated)", r"unexpected 'gated' \(did you mean 'Gate'\?\) at column 11; wanted Max, Avg, Filter"),
+        ("Gate(Max, gated)", r"unexpected 'gated' \(did you mean 'Gate'\?\) at column 11; wanted Max, Min, Avg"),
         ("Gated", r"unknown pool 'Gated' \(did you mean 'gated'\?\) at column 1"),
         ("MAX", r"unknown pool 'MAX' \(did you mean 'max'\?\)"),
         ("Tree3", r"unknown pool 'Tree3' \(did you mean 'tree3'\?\)"),

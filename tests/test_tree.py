@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import GATED, HALF, MIXED, ODD, TREES
-from learnpool import Avg, Filter, Gate, Max, Mix, Tree, parse
+from learnpool import Avg, Filter, Gate, Max, Min, Mix, Tree, parse
 from learnpool.tree import MAX_NODES, Code, complete, decode, from_program
 
 grammar = st.recursive(
-    st.sampled_from([Max(), Avg(), Filter()]),
+    st.sampled_from([Max(), Min(), Avg(), Filter()]),
     lambda child: st.one_of(
         st.builds(Gate, child, child),
         st.builds(Mix, child, child, st.floats(0, 1), st.booleans()),
@@ -28,6 +28,11 @@ def test_programs_of_the_papers_pools():
     assert decode(HALF.program).nodes[0].a == 0.5
 
 
+def test_codes_are_what_saved_programs_have():
+    assert [code.name for code in Code] == ["MAX", "AVG", "FILTER", "MIX", "GATE", "FIXED", "MIN"]
+    assert list(Code) == list(range(7))
+
+
 def test_parameters_are_numbered_breadth_first():
     plan = decode(ODD.program)
     rows = [(node.code, node.parameter) for node in plan.nodes if node.parameter >= 0]
@@ -39,7 +44,7 @@ def test_parameters_are_numbered_breadth_first():
 @settings(max_examples=300, deadline=None, database=None)
 @given(grammar)
 def test_a_tree_survives_program_repr_parse_pickle_and_copy(tree):
-    names = {"Max": Max, "Avg": Avg, "Filter": Filter, "Mix": Mix, "Gate": Gate}
+    names = {"Max": Max, "Min": Min, "Avg": Avg, "Filter": Filter, "Mix": Mix, "Gate": Gate}
     again = [
         from_program(tree.program, tree.starts),
         eval(repr(tree), names),

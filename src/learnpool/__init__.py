@@ -27,7 +27,7 @@ from .loading import load
 from .names import make_pool, parse
 from .ops.registration import decompositions
 from .parameters import parameter_groups, tie
-from .tree import Avg, Filter, Gate, Max, Mix, Tree
+from .tree import Avg, Filter, Gate, Max, Min, Mix, Tree
 
 if TYPE_CHECKING:
     from .calibration import Calibration, calibrate
@@ -72,6 +72,7 @@ __all__ = [
     "GatedPool2d",
     "GatedPool3d",
     "Max",
+    "Min",
     "Mix",
     "MixedPool1d",
     "MixedPool2d",

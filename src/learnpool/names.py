@@ -23,7 +23,7 @@ from torch import nn
 
 from . import layers
 from .sharing import SHARES
-from .tree import MAX_NODES, Avg, Filter, Gate, Max, Mix, Tree, complete, decode
+from .tree import MAX_NODES, Avg, Filter, Gate, Max, Min, Mix, Tree, complete, decode
 
 FIXED_NAMES = ("max", "avg", "stochastic")
 TREES: dict[str, Tree] = {
@@ -35,7 +35,7 @@ TREES: dict[str, Tree] = {
 KNOWN = (
     "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, … or a tree such as Gate(Filter, Mix(Max, Avg))"
 )
-_LEAVES = {"Max": Max, "Avg": Avg, "Filter": Filter}
+_LEAVES = {"Max": Max, "Min": Min, "Avg": Avg, "Filter": Filter}
 _GRAMMAR = (*_LEAVES, "Mix", "Gate")
 _TOKEN = re.compile(r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<mark>\S))")
 
@@ -215,7 +215,7 @@ def _read_tree(reader: _Reader) -> Tree:
         word, at = reader.token, reader.at
         if reader.kind != "word" or word not in _GRAMMAR:
             problem = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{suggest(word, _GRAMMAR)}"
-            reader.fail(problem, "wanted Max, Avg, Filter, Mix(…) or Gate(…)")
+            reader.fail(problem, f"wanted {', '.join(_LEAVES)}, Mix(…) or Gate(…)")
         reader.next()
         if word in ("Mix", "Gate"):
             reader.want("(")

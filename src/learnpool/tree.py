@@ -2,6 +2,7 @@
 
 =================  ==========================  ==============================
 ``Max()``          max x_i
+``Min()``          min x_i
 ``Avg()``          mean x_i
 ``Filter()``       v · x                       v learned
 ``Mix(l, r)``      a l + (1 − a) r             a in [0, 1], learned or fixed
@@ -35,6 +36,7 @@ class Code(IntEnum):
     MIX = 3
     GATE = 4
     FIXED = 5  # a Mix that does not learn; the bits of its a follow
+    MIN = 6
 
 
 def reject_code(code: NoReturn) -> NoReturn:
@@ -125,6 +127,16 @@ class Max(Tree):
 
     __slots__ = ()
     _code = Code.MAX
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Min(Tree):
+    """``min x_i``."""
+
+    __slots__ = ()
+    _code = Code.MIN
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,6 +233,7 @@ class Program(NamedTuple):
     weights: int  # rows of weight: inner products
     mixes: int  # rows of mix
     has_max: bool
+    has_min: bool
     has_avg: bool
 
     def split_weight_rows(self) -> tuple[list[int], list[int]]:
@@ -232,7 +245,7 @@ class Program(NamedTuple):
                     filters.append(node.parameter)
                 case Code.GATE:
                     gates.append(node.parameter)
-                case Code.MAX | Code.AVG | Code.MIX | Code.FIXED:
+                case Code.MAX | Code.MIN | Code.AVG | Code.MIX | Code.FIXED:
                     pass
                 case _:
                     reject_code(node.code)
@@ -250,7 +263,7 @@ def decode(program: tuple[int, ...]) -> Program:
         try:
             code = Code(number)
         except ValueError:
-            raise ValueError(f"invalid program: node {place} has code {number}, known are 0 to 5") from None
+            raise ValueError(f"invalid program: node {place} has code {number}, known are 0 to {max(Code)}") from None
         if place > 2 * inner:
             raise ValueError(f"invalid program: node {place} has no parent")
         if place >= MAX_NODES:
@@ -270,7 +283,7 @@ def decode(program: tuple[int, ...]) -> Program:
     if len(nodes) != 2 * inner + 1:
         raise ValueError(f"invalid program: {inner} inner nodes need {2 * inner + 1} nodes in all, got {len(nodes)}")
     codes = {node.code for node in nodes}
-    return Program(tuple(nodes), weights, mixes, Code.MAX in codes, Code.AVG in codes)
+    return Program(tuple(nodes), weights, mixes, Code.MAX in codes, Code.MIN in codes, Code.AVG in codes)
 
 
 def from_program(program: Sequence[int], starts: Sequence[float] = ()) -> Tree:
@@ -283,6 +296,8 @@ def from_program(program: Sequence[int], starts: Sequence[float] = ()) -> Tree:
         match node.code:
             case Code.MAX:
                 trees[place] = Max()
+            case Code.MIN:
+                trees[place] = Min()
             case Code.AVG:
                 trees[place] = Avg()
             case Code.FILTER:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import learnpool
-from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Mix, Pool2d, convert, downsampling, restore
+from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Min, Mix, Pool2d, convert, downsampling, restore
 from learnpool.conversion.swap import list_swaps
 from networks import X, assert_unchanged, modules, outputs, take_snapshot
 
@@ -161,6 +161,7 @@ SAME = [
     ("max", Mix(Max(), Avg(), a=1, learn=False), "to the last bit"), ("max", "stochastic", "no"),
     ("max", lambda old: nn.Identity(), "no"), ("avg", "gated", "no"), ("avg", "filter", "up to rounding"),
     ("avg", "tree3", "up to rounding"), ("avg", Mix(Filter(), Gate(Filter(), Avg())), "up to rounding"),
+    ("avg", Mix(Min(), Filter()), "no"), ("max", Mix(Min(), Max()), "to the last bit"),
     ("avg", Mix(Max(), Filter()), "no"), ("avg", "max", "no"),
 ]  # fmt: skip
 

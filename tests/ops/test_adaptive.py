@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, distinct
-from learnpool import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d, Avg, Filter, Max, Mix
+from learnpool import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d, Avg, Filter, Max, Min, Mix
 from learnpool.functional import adaptive_pool2d
 
 NESTED = Mix(Mix(Max(), Avg(), 0.3), Mix(Avg(), Max(), 0.9, learn=False), 0.6)
@@ -73,9 +73,9 @@ def test_sharing_and_repr():
     assert free(torch.randn(2, 3, 5, 8)).shape == (2, 3, 5, 2)
 
 
-@pytest.mark.parametrize("tree", [GATED, Filter(), Mix(Max(), Filter())], ids=str)
-def test_masks_are_refused(tree):
-    with pytest.raises(ValueError, match="^AdaptivePool2d: adaptive windows have no masks"):
+@pytest.mark.parametrize("tree", [GATED, Filter(), Mix(Max(), Filter()), Mix(Min(), Avg())], ids=str)
+def test_masks_and_min_are_refused(tree):
+    with pytest.raises(ValueError, match="^AdaptivePool2d: adaptive windows have neither masks nor Min"):
         AdaptivePool2d(tree)
 
 

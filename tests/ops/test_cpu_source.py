@@ -13,7 +13,7 @@ import torch
 from torch.utils.cpp_extension import include_paths
 
 from cases import TREES
-from learnpool import Avg, Filter, Gate, Max, Mix
+from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops import cpu
 from learnpool.ops.window import Window, get_memory_format
 from learnpool.tree import complete, decode
@@ -67,7 +67,7 @@ def test_layout_is_pythons(library):
 def grow_tree(generator, depth):
     """A random tree."""
     if depth == 0 or generator.random() < 0.3:
-        return generator.choice((Max, Avg, Filter))()
+        return generator.choice((Max, Min, Avg, Filter))()
     left, right = grow_tree(generator, depth - 1), grow_tree(generator, depth - 1)
     if generator.random() < 0.4:
         return Gate(left, right)

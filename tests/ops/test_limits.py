@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, WINDOWS, W, call, distinct, parameters
-from learnpool import Avg, Gate, Max, Mix
+from learnpool import Avg, Gate, Max, Min, Mix
 from learnpool.tree import complete
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -135,6 +135,47 @@ def test_ties_and_windows_of_minus_infinity_pay_the_first_cell():
             y, theirs = mixed(x, 1.0, window), max_pool(x, window)
             grad = torch.randn_like(y)
             assert torch.equal(torch.autograd.grad(y, x, grad)[0], torch.autograd.grad(theirs, x, grad)[0])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_min_is_max_pooling_of_the_negated_input_bit_for_bit(window, dtype, layout):
+    ties, holes = torch.randint(0, 2, (2, 19, 12, 11)).to(dtype), distinct(2, 19, 12, 11, dtype=dtype)
+    holes.view(-1)[::50] = torch.nan
+    infinite = torch.full((2, 19, 12, 11), torch.inf, dtype=dtype)
+    for data in (distinct(2, 19, 12, 11, dtype=dtype), edges(dtype), -edges(dtype), ties, holes, infinite):
+        x = data.contiguous(memory_format=layout).requires_grad_()
+        y, theirs = pool_min(x, window, 2), -max_pool(-x, window)
+        assert torch.equal(y.nan_to_num(7, torch.inf, -torch.inf), theirs.nan_to_num(7, torch.inf, -torch.inf))
+        assert torch.equal(y.isnan(), theirs.isnan())
+        grad = torch.randint(-8, 9, y.shape).to(dtype)  # sums without rounding
+        assert torch.equal(torch.autograd.grad(y, x, grad)[0], torch.autograd.grad(theirs, x, grad)[0])
+
+
+def pool_min(x, window, dims):
+    w = window.of(dims)
+    none = parameters(Min(), w, "layer", x.shape[1], x.shape[2:], x.dtype)
+    return call(x, *none, Min(), w)
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_min_in_1d_and_3d(dims):
+    x = distinct(2, 3, *(7, 6, 9)[:dims]).requires_grad_()
+    max_pool_nd = {1: F.max_pool1d, 3: F.max_pool3d}[dims]
+    for window in (W(2), W(3, 2, 1), W(3, 1, 1, 2, True)):
+        y, theirs = pool_min(x, window, dims), -max_pool_nd(-x, *window[:5])
+        assert torch.equal(y, theirs)
+        grad = torch.randint(-8, 9, y.shape).to(y)
+        assert torch.equal(torch.autograd.grad(y, x, grad)[0], torch.autograd.grad(theirs, x, grad)[0])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_minimum_of_a_region_without_a_cell_is_infinity_and_pays_nobody(layout):
+    x = torch.ones(1, 3, 2, 2).contiguous(memory_format=layout).requires_grad_()
+    y = pool_min(x, W(2, 1, 1, 3), 2)
+    assert y.flatten().tolist() == [torch.inf] * 3
+    assert torch.equal(torch.autograd.grad(y, x, torch.ones_like(y))[0], torch.zeros_like(x))
 
 
 def test_nan_spreads_through_masks_and_filters():

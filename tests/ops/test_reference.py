@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, MIXED, SHARES, TREES, WINDOWS, W, call, distinct, leaves, numbers, parameters
-from learnpool import Avg, Filter, Gate, Max, Mix
+from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops import adaptive, reference
 from learnpool.tree import complete, decode
 
@@ -73,6 +73,8 @@ def one_region(node, cells, count, weight, mix, rows):
     name = type(node).__name__
     if name == "Max":
         return max(cells.values())
+    if name == "Min":
+        return min(cells.values())
     if name == "Avg":
         return sum(cells.values()) / count
     if name == "Filter":
@@ -83,6 +85,19 @@ def one_region(node, cells, count, weight, mix, rows):
         s = mix[rows[id(node)]] if node.learn else node.a
     left, right = (one_region(child, cells, count, weight, mix, rows) for child in (node.left, node.right))
     return s * left + (1 - s) * right
+
+
+def test_min_of_one_region_by_hand():
+    """Of [3, 1, 1, 2] the first 1 is the minimum; a quarter of the maximum goes to the 3."""
+    x = torch.tensor([[[[3.0, 1.0], [1.0, 2.0]]]])
+    weight, tree = torch.empty(0, 1, 1, 1, 2, 2), Mix(Min(), Max(), a=0.75)
+    mix = torch.full((1, 1, 1, 1), 0.75)
+    assert reference.forward(x, weight, mix, tree.program, W(2).of()).item() == 0.75 * 1 + 0.25 * 3
+    dx, _, dm = reference.backward(torch.ones(1, 1, 1, 1), x, weight, mix, tree.program, W(2).of())
+    assert dx.flatten().tolist() == [0.25, 0.75, 0, 0]
+    assert dm.item() == 1 - 3
+    dx, _, _ = reference.backward(torch.ones(1, 1, 1, 1), x, weight, mix, tree.program, W(2).of(), ties="all")
+    assert dx.flatten().tolist() == [0.25, 0.75, 0.75, 0]
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -99,7 +114,7 @@ def one_region(node, cells, count, weight, mix, rows):
 def test_every_region_by_its_definition(window, size, share):
     """Loops over single regions and taps: nothing of the reference is used but its answer."""
     dims, channels = len(size), 2
-    tree = Gate(Mix(Max(), Filter(), a=0.3), Mix(Gate(Avg(), Filter()), Mix(Max(), Avg(), a=0.2, learn=False)))
+    tree = Gate(Mix(Max(), Filter(), a=0.3), Mix(Gate(Avg(), Filter()), Mix(Min(), Avg(), a=0.2, learn=False)))
     queue, rows, counts = [tree], {}, {"weight": 0, "mix": 0}
     for node in queue:
         queue.extend(getattr(node, side) for side in ("left", "right") if hasattr(node, side))
@@ -226,9 +241,9 @@ def test_work_only_for_gradients_that_are_asked_for():
 @pytest.mark.parametrize("walk", ["evaluate", "backpropagate", "share of max", "weight rows"])
 def test_an_unknown_code_is_an_error_in_every_walk(walk):
     program = decode(MIXED.program)
-    unknown = program._replace(nodes=(program.nodes[0]._replace(code=6), *program.nodes[1:]))
+    unknown = program._replace(nodes=(program.nodes[0]._replace(code=7), *program.nodes[1:]))
     one, mix = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 0.5)
-    region = reference.Responses(one, None, one, one, [])
+    region = reference.Responses(one, None, None, None, one, one, [])
     walks = {
         "evaluate": lambda program: reference.evaluate(program, region, mix),
         "backpropagate": lambda program: reference.backpropagate(program, [one] * 3, [one] * 3, one),
@@ -236,7 +251,7 @@ def test_an_unknown_code_is_an_error_in_every_walk(walk):
         "weight rows": lambda program: program.split_weight_rows(),
     }
     walks[walk](program)
-    with pytest.raises(ValueError, match="unknown code 6 of a node"):
+    with pytest.raises(ValueError, match="unknown code 7 of a node"):
         walks[walk](unknown)
 
 

@@ -5,13 +5,13 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from cases import ODD, SHARES, W
+from cases import LOW, ODD, SHARES, W
 from learnpool import GatedPool2d, Pool1d, Pool2d, Pool3d, StochasticPool2d
 from learnpool.names import TREES
 from learnpool.tree import complete
 
 ROW = pytest.mark.row("`torch.onnx.export(dynamo=True)`, batch and size dynamic, onnxruntime agrees")
-NAMED = [*TREES.values(), complete(2), complete(3), ODD]
+NAMED = [*TREES.values(), complete(2), complete(3), ODD, LOW]
 WINDOWS = [
     W(3, 2),
     W(3, 2, 1, count_include_pad=True),

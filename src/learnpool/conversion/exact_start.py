@@ -46,7 +46,7 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
             assert new.mix is not None
             new.mix[row] = a
         return Exactness.BITS
-    if old.kind == "max" or program.has_max:
+    if old.kind == "max" or program.has_max or program.has_min:
         return Exactness.NO
     assert new.weight is not None
     taps = math.prod(new.weight.shape[2 + new.dims :])
@@ -61,7 +61,7 @@ def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float
     """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
     node = program.nodes[place]
     match node.code:
-        case Code.MAX | Code.AVG | Code.FILTER | Code.GATE:
+        case Code.MAX | Code.MIN | Code.AVG | Code.FILTER | Code.GATE:
             return [] if node.code == leaf else None
         case Code.MIX | Code.FIXED:
             pass

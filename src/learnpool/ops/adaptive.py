@@ -49,8 +49,8 @@ def compute_share_of_max(program: Program, mix: Tensor) -> Tensor:
                 a = mix[node.parameter]
             case Code.FIXED:
                 a = one * node.a
-            case Code.FILTER | Code.GATE:
-                raise ValueError(f"adaptive windows have no masks, got {node.code.name}")
+            case Code.MIN | Code.FILTER | Code.GATE:
+                raise ValueError(f"adaptive windows have neither masks nor Min, got {node.code.name}")
             case _:
                 reject_code(node.code)
         shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
@@ -58,11 +58,13 @@ def compute_share_of_max(program: Program, mix: Tensor) -> Tensor:
 
 
 def check_tree(name: str, tree: Any) -> None:
-    """Raise unless ``tree`` has neither mask nor filter."""
+    """Raise unless ``tree`` is of Max, Avg and Mix."""
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Mix(Max(), Avg()), got {tree!r}")
-    if decode(tree.program).weights:
-        raise ValueError(f"{name}: adaptive windows have no masks: tree must be of Max, Avg and Mix, got {tree!r}")
+    decoded = decode(tree.program)
+    if decoded.weights or decoded.has_min:
+        wanted = "adaptive windows have neither masks nor Min: tree must be of Max, Avg and Mix"
+        raise ValueError(f"{name}: {wanted}, got {tree!r}")
 
 
 def expand_output_size(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:

@@ -54,13 +54,15 @@ def blend_finite(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
-    """Maximum, mean and inner products of every region of ``[N, C, *size]``."""
+    """Maximum, minimum, mean and inner products of every region of ``[N, C, *size]``."""
     dtype = accumulation_dtype(x.dtype)
     wide, masks = x.to(dtype), weight.to(dtype)
-    maximum = mean = None
+    maximum = minimum = mean = None
     cells = torch.ones((), dtype=dtype, device=x.device)
     if program.has_max:
         maximum = _max_pool(x, window).to(dtype)
+    if program.has_min:
+        minimum = -_max_pool(-x, window).to(dtype)
     if program.has_avg:
         cells = count_cells(wide, window)
         mean = sum_regions(wide, window) / cells
@@ -70,7 +72,7 @@ def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Windo
         dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(program.weights)]
     else:
         dots = [_convolve(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(program.weights)]
-    return Responses(maximum, None, mean, cells, dots)
+    return Responses(maximum, None, minimum, None, mean, cells, dots)
 
 
 def sum_regions(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:

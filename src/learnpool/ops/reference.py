@@ -1,13 +1,13 @@
 """The equations of the paper and their gradients, in plain PyTorch: read this beside the paper.
 
 A region **x** is the cells under one window in one channel. Whatever the tree, a region is needed only through its
-*responses*: the maximum (and where it is), the mean, and one inner product for each Filter and Gate. The tree is then
-evaluated on these few numbers. Numbers in brackets are the paper's equations.
+*responses*: the maximum and the minimum (and where they are), the mean, and one inner product for each Filter and Gate.
+The tree is then evaluated on these few numbers. Numbers in brackets are the paper's equations.
 
 Conventions at edges and ties: maximum and mean run over the cells that exist, a mask or filter meets zero outside. Of
 several equal maxima the first receives the gradient, as in PyTorch. NaN wins a maximum; of several the last receives
-the gradient. Loops run over taps with strided slices, so memory stays of the order of the output, and in backward in
-reverse, which sums each cell's gradients in the order PyTorch's own pools do.
+the gradient. A minimum is ``−max(−x)`` in all of this. Loops run over taps with strided slices, so memory stays of the
+order of the output, and in backward in reverse, which sums each cell's gradients in the order PyTorch's own pools do.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Responses(NamedTuple):
 
     maximum: Tensor | None
     argmax: Tensor | None  # number of the tap that holds the maximum; −1 where a region has no cell
+    minimum: Tensor | None
+    argmin: Tensor | None
     mean: Tensor | None
     cells: Tensor  # [*output], how many each mean is over
     dots: list[Tensor]  # ω · x and v · x, in the order of weight
@@ -38,6 +40,7 @@ class ResponseGrads(NamedTuple):
     """What reaches the responses of a tree, and its mixes."""
 
     maximum: Tensor | None
+    minimum: Tensor | None
     mean: Tensor | None
     dots: list[Tensor]
     mixes: list[Tensor]
@@ -66,9 +69,9 @@ def backward(
     """Gradients of x, weight and mix; None where the mask says nobody asked.
 
     With c the gradient that reaches a response, every tap receives
-    ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, and ``∂w_d = Σ_regions c_d x``. The paper's (4),
-    (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"`` gives every maximum the
-    gradient, as printed in the paper.
+    ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, a minimum like a maximum, and
+    ``∂w_d = Σ_regions c_d x``. The paper's (4), (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"``
+    gives every maximum the gradient, as printed in the paper.
     """
     decoded = decode(tuple(program))
     dtype = accumulation_dtype(x.dtype)
@@ -87,7 +90,11 @@ def backward(
             if c_mean is not None:
                 at_cells += c_mean[tap.regions]
             if c.maximum is not None:
-                at_cells += torch.where(_holds_maximum(x, region, number, tap, ties), c.maximum[tap.regions], 0)
+                wins = _holds_extreme(x, region.maximum, region.argmax, number, tap, ties)
+                at_cells += torch.where(wins, c.maximum[tap.regions], 0)
+            if c.minimum is not None:
+                wins = _holds_extreme(x, region.minimum, region.argmin, number, tap, ties)
+                at_cells += torch.where(wins, c.minimum[tap.regions], 0)
         if dw is not None:
             cells = x[tap.cells].to(dtype)
             for d, c_dot in enumerate(c.dots):
@@ -106,13 +113,15 @@ def backward(
 
 
 def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
-    """Maximum, mean and inner products of every region, tap by tap."""
+    """Maximum, minimum, mean and inner products of every region, tap by tap."""
     dtype = accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
     new: dict[str, Any] = {"dtype": dtype, "device": x.device}
     maximum = torch.full(shape, -torch.inf, **new) if program.has_max else None
     argmax = torch.full(shape, -1, dtype=torch.int32, device=x.device) if program.has_max else None
+    minimum = torch.full(shape, torch.inf, **new) if program.has_min else None
+    argmin = torch.full(shape, -1, dtype=torch.int32, device=x.device) if program.has_min else None
     total = torch.zeros(shape, **new) if program.has_avg else None
     dots = [torch.zeros(shape, **new) for _ in range(program.weights)]
     masks = weight.to(dtype)
@@ -122,12 +131,17 @@ def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Windo
             wins = (cell > maximum[tap.regions]) | cell.isnan() | (argmax[tap.regions] < 0)
             maximum[tap.regions] = torch.where(wins, cell, maximum[tap.regions])
             argmax[tap.regions] = torch.where(wins, number, argmax[tap.regions])
+        if minimum is not None and argmin is not None:
+            wins = (cell < minimum[tap.regions]) | cell.isnan() | (argmin[tap.regions] < 0)
+            minimum[tap.regions] = torch.where(wins, cell, minimum[tap.regions])
+            argmin[tap.regions] = torch.where(wins, number, argmin[tap.regions])
         if total is not None:
             total[tap.regions] += cell
         for d, dot in enumerate(dots):
             dot[tap.regions] += select_tap(masks[d], tap) * cell
     cells = window.counts(size, **new)
-    return Responses(maximum, argmax, None if total is None else total / cells, cells, dots)
+    mean = None if total is None else total / cells
+    return Responses(maximum, argmax, minimum, argmin, mean, cells, dots)
 
 
 def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -161,6 +175,9 @@ def evaluate(
             case Code.MAX:
                 values[place] = region.maximum
                 continue
+            case Code.MIN:
+                values[place] = region.minimum
+                continue
             case Code.AVG:
                 values[place] = region.mean
                 continue
@@ -185,6 +202,7 @@ def backpropagate(
 ) -> ResponseGrads:
     """What reaches each response and each mix when the root receives ``grad``: from the root to the leaves."""
     c_max: Tensor | None = None
+    c_min: Tensor | None = None
     c_mean: Tensor | None = None
     c_dots, c_mixes = [grad] * program.weights, [grad] * program.mixes
     c_nodes = [grad] * len(program.nodes)
@@ -193,6 +211,9 @@ def backpropagate(
         match node.code:
             case Code.MAX:
                 c_max = c if c_max is None else c_max + c
+                continue
+            case Code.MIN:
+                c_min = c if c_min is None else c_min + c
                 continue
             case Code.AVG:
                 c_mean = c if c_mean is None else c_mean + c
@@ -210,7 +231,7 @@ def backpropagate(
             c_dots[node.parameter] = torch.where((p == 0) | (p == 1), 0, c_p * (p * (1 - p)))
         elif node.code == Code.MIX:
             c_mixes[node.parameter] = c_p
-    return ResponseGrads(c_max, c_mean, c_dots, c_mixes)
+    return ResponseGrads(c_max, c_min, c_mean, c_dots, c_mixes)
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -232,11 +253,13 @@ def sum_to_parameter(value: Tensor, shape: Sequence[int]) -> Tensor:
     return value.expand(full).sum_to_size(*shape)
 
 
-def _holds_maximum(x: Tensor, region: Responses, number: int, tap: Tap, ties: str) -> Tensor:
-    """Where the cell under a tap receives the gradient of the maximum."""
-    assert region.maximum is not None
-    assert region.argmax is not None
+def _holds_extreme(
+    x: Tensor, extreme: Tensor | None, winner: Tensor | None, number: int, tap: Tap, ties: str
+) -> Tensor:
+    """Where the cell under a tap receives the gradient of the maximum, or of the minimum."""
+    assert extreme is not None
+    assert winner is not None
     if ties == "first":
-        return region.argmax[tap.regions] == number
-    cell, best = x[tap.cells].to(region.maximum.dtype), region.maximum[tap.regions]
+        return winner[tap.regions] == number
+    cell, best = x[tap.cells].to(extreme.dtype), extreme[tap.regions]
     return (cell == best) | (cell.isnan() & best.isnan())

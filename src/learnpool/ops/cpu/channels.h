@@ -139,7 +139,7 @@ struct VectorPooling {
   const ChannelVector<T>& at;
   Region<A, P>& region;
   V values[SEEN], best;  // of all taps; the maximum
-  M winner;              // where not all taps are known
+  M winner, min_winner;  // where not all taps are known
 
   INLINE VectorPooling(const Call& call, const ChannelVector<T>& at, Region<A, P>& region) : call(call), at(at), region(region) {}
 
@@ -193,7 +193,23 @@ struct VectorPooling {
     region.count = at.cells;
     region.maximum = best;
     region.mean = total / at.cells;
+    if constexpr (P::minimum) {
+      if (call.pool.program.has_min) find_minimum();
+    }
     return true;
+  }
+
+  // As the maximum of the negated cells.
+  INLINE void find_minimum() {
+    V lowest = broadcast<A>(-std::numeric_limits<A>::infinity());
+    min_winner = M{} + Lane<A>(tap_count() == 0 ? -1 : number(0));
+    for (int64_t i = 0; i < tap_count(); ++i) {
+      const V v = -cell(i);
+      const M won = is_new_maximum<A>(v, lowest);
+      lowest = won ? v : lowest;
+      min_winner = won ? M{} + Lane<A>(number(i)) : min_winner;
+    }
+    region.minimum = -lowest;
   }
 
   INLINE V evaluate_tree() {
@@ -230,6 +246,9 @@ struct VectorPooling {
           is_maximum = winner == Lane<A>(number(i));
         }
         received += region.to_mean + (is_maximum ? region.to_max : V{});
+      }
+      if constexpr (P::minimum) {
+        if (call.pool.program.has_min) received += min_winner == Lane<A>(number(i)) ? region.to_min : V{};
       }
 #pragma GCC unroll 8
       for (int64_t d = 0; d < rows; ++d) received += to_dot[d] * weight(d, i);

@@ -18,6 +18,8 @@ struct ResponseGrads {
   int64_t size;                  // from one row of to_dot to the next
   A *to_mean, *to_max, *to_dot;  // at output 0
   Lane<A>*winner, *live;         // the tap that holds the maximum; whether there is an output
+  A* to_min = nullptr;           // of a tree with a minimum
+  Lane<A>* min_winner = nullptr;
 
   ResponseGrads(const Pooling& pool, const PlaneLayout<A>& layout, Scratch& scratch) {
     size = layout.margin + layout.map + LANES<A>;
@@ -26,6 +28,10 @@ struct ResponseGrads {
     winner = scratch.take<Lane<A>>(size) + layout.margin;
     live = scratch.take<Lane<A>>(size) + layout.margin;
     to_dot = scratch.take<A>(pool.program.weights * size) + layout.margin;
+    if (pool.program.has_min) {
+      to_min = scratch.take<A>(size) + layout.margin;
+      min_winner = scratch.take<Lane<A>>(size) + layout.margin;
+    }
     for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) std::fill_n(live + layout.output_row[r], pool.w.out, Lane<A>(-1));
   }
 };
@@ -63,10 +69,37 @@ struct Plane {
   }
 };
 
-// Responses of one vector of outputs; returns which tap holds the maximum. TAPS: how many, if known (else -1); EDGE: some outputs
+// The taps that hold the maximum and the minimum of a vector of outputs.
+template <class A>
+struct Winners {
+  Mask<A> max, min;
+};
+
+// The minimum of one vector of outputs, as the maximum of its negated cells; returns which tap holds it.
+template <bool EDGE, class A, class P>
+INLINE Mask<A> find_minimum(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const PlaneLayout<A>& layout = plane.layout;
+  V best = broadcast<A>(-std::numeric_limits<A>::infinity());
+  M winner{};
+  if constexpr (EDGE) winner = block.edge->first;
+  for (int64_t t = 0; t < layout.taps; ++t) {
+    const int64_t at = block.at + layout.shift[t];
+    V seen = -load<V>(plane.x + at);
+    if constexpr (EDGE) seen = (V)((M)seen | load<M>(layout.outside + at));
+    const M won = is_new_maximum<A>(seen, best);
+    best = won ? seen : best;
+    winner = won ? M{} + Lane<A>(layout.number[t]) : winner;
+  }
+  region.minimum = -best;
+  return winner;
+}
+
+// Responses of one vector of outputs; returns which taps hold its extremes. TAPS: how many, if known (else -1); EDGE: some outputs
 // or cells do not exist; FINITE: no infinity or NaN is among the cells and the weights; WINNER: also find where the maximum is.
 template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
-INLINE Mask<A> respond(const Plane<A>& plane, const Block<A>& block, Weight weight, Region<A, P>& region) {
+INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight weight, Region<A, P>& region) {
   using V = Vec<A>;
   using M = Mask<A>;
   constexpr int D = P::weights, sums = D > 0 ? D : 1;
@@ -106,14 +139,18 @@ INLINE Mask<A> respond(const Plane<A>& plane, const Block<A>& block, Weight weig
   region.count = EDGE ? block.edge->count : broadcast<A>(A(plane.call.pool.taps()));
   region.maximum = best;
   region.mean = total / region.count;
-  return winner;
+  Winners<A> winners{winner, {}};
+  if constexpr (P::minimum) {
+    if (plane.call.pool.program.has_min) winners.min = find_minimum<EDGE>(plane, block, region);
+  }
+  return winners;
 }
 
 // What reaches the responses of one vector of outputs, kept for the gradients. `finite` becomes NaN where the vector lies at an
 // edge and what reaches a dot is not finite: it will meet zeros in place of cells.
 template <class P, bool PER_LANE, bool EDGE, class A>
-INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region, Mask<A> winner,
-                                Vec<A>& finite) {
+INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region,
+                                const Winners<A>& winners, Vec<A>& finite) {
   using V = Vec<A>;
   using M = Mask<A>;
   const Pooling& pool = plane.call.pool;
@@ -123,7 +160,13 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
   if constexpr (P::statistics) {
     store(grads.to_mean + at, if_live(region.to_mean));
     store(grads.to_max + at, if_live(region.to_max));
-    store(grads.winner + at, winner);
+    store(grads.winner + at, winners.max);
+  }
+  if constexpr (P::minimum) {
+    if (pool.program.has_min) {
+      store(grads.to_min + at, if_live(region.to_min));
+      store(grads.min_winner + at, winners.min);
+    }
   }
   for (int64_t d = 0; d < (P::known ? P::weights : pool.program.weights); ++d) {
     const V to_dot = if_live(region.to_dot[d]);
@@ -156,11 +199,11 @@ INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Region<A, P
     if constexpr (PER_LANE) return load<V>(a + at);
     else return broadcast<A>(*a);
   };
-  const Mask<A> winner = respond<TAPS, EDGE, FINITE, BACKWARD>(plane, block, weight, region);
+  const Winners<A> winners = respond<TAPS, EDGE, FINITE, BACKWARD>(plane, block, weight, region);
   const V value = evaluate(pool.program, region, mix);
   if constexpr (BACKWARD) {
     backpropagate(pool.program, region, load<V>(plane.outputs + at));
-    keep_response_grads<P, PER_LANE, EDGE>(plane, block, region, winner, finite);
+    keep_response_grads<P, PER_LANE, EDGE>(plane, block, region, winners, finite);
   } else {
     store(plane.outputs + at, value);
   }
@@ -250,9 +293,9 @@ struct WeightView {
   int64_t row, tap;
 };
 
-// The gradient of the cells of map m: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] from each tap
-// that read it, here for the positions of a band. Taps run backwards, so that a cell adds up in the order PyTorch's own pools do.
-// READERS: how many taps, if known.
+// The gradient of the cells of map m: every cell receives sum_d c_d w_d[tap] + c_mean + c_max [tap is the maximum] + c_min [tap is
+// the minimum] from each tap that read it, here for the positions of a band. Taps run backwards, so that a cell adds up in the
+// order PyTorch's own pools do. READERS: how many taps, if known.
 template <int READERS, class P, bool PER_LANE, bool FINITE, class A>
 INLINE void gather_input_grad(const Plane<A>& plane, int64_t m, const Band& band, const WeightView<A>& weight) {
   using V = Vec<A>;
@@ -263,6 +306,7 @@ INLINE void gather_input_grad(const Plane<A>& plane, int64_t m, const Band& band
   const int64_t *back = layout.back, *number = layout.number, end = std::min(band.to, layout.end[m]);
   const A *to_mean = plane.grads.to_mean, *to_max = plane.grads.to_max, *to_dot = plane.grads.to_dot;
   const Lane<A>*winner = plane.grads.winner, *live = plane.grads.live;
+  const bool has_min = P::minimum && plane.call.pool.program.has_min;
   A* gradients = plane.gradients + m * layout.map;
   for (int64_t i = band.from; i < end; i += LANES<A>) {
     V received{};
@@ -271,6 +315,10 @@ INLINE void gather_input_grad(const Plane<A>& plane, int64_t m, const Band& band
       if constexpr (P::statistics) {
         const M is_maximum = load<M>(winner + at) == Lane<A>(tap);
         received += load<V>(to_mean + at) + (is_maximum ? load<V>(to_max + at) : V{});
+      }
+      if (has_min) {
+        const M is_minimum = load<M>(plane.grads.min_winner + at) == Lane<A>(tap);
+        received += is_minimum ? load<V>(plane.grads.to_min + at) : V{};
       }
       const A* w = weight.data + tap * weight.tap + (PER_LANE ? at : 0);
       // Where there is no output c is zero, so only a weight that is not finite would show.

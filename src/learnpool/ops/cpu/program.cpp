@@ -19,6 +19,7 @@ Program decode(const std::vector<int64_t>& numbers) {
     STD_TORCH_CHECK(place <= 2 * inner, "learnpool: invalid program: node ", place, " has no parent");
     STD_TORCH_CHECK(place < MOST_NODES, "learnpool: invalid program: more than ", MOST_NODES, " nodes");
     Node node{Code(numbers[at]), -1, -1, -1, 0.0};
+    if (node.code == Code::Min) program.has_min = true;
     if (has_weight(node.code)) node.parameter = int32_t(program.weights++);
     if (node.code == Code::Mix) node.parameter = int32_t(program.mixes++);
     if (node.code == Code::FixedMix) {

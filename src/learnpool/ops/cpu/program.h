@@ -7,7 +7,7 @@
 namespace learnpool {
 
 // As in tree.py.
-enum class Code : int64_t { Max, Avg, Filter, Mix, Gate, FixedMix };
+enum class Code : int64_t { Max, Avg, Filter, Mix, Gate, FixedMix, Min };
 
 // Every question about a code is a switch without a default, so that the compiler names the ones a new code must answer.
 constexpr bool has_weight(Code code) {
@@ -15,6 +15,7 @@ constexpr bool has_weight(Code code) {
     case Code::Filter:
     case Code::Gate: return true;
     case Code::Max:
+    case Code::Min:
     case Code::Avg:
     case Code::Mix:
     case Code::FixedMix: return false;
@@ -28,16 +29,18 @@ constexpr bool has_children(Code code) {
     case Code::Gate:
     case Code::FixedMix: return true;
     case Code::Max:
+    case Code::Min:
     case Code::Avg:
     case Code::Filter: return false;
   }
   return false;
 }
 
-// Whether a leaf needs the maximum or the mean of a region.
+// Whether a leaf needs the maximum, the minimum or the mean of a region.
 constexpr bool has_statistic(Code code) {
   switch (code) {
     case Code::Max:
+    case Code::Min:
     case Code::Avg: return true;
     case Code::Filter:
     case Code::Mix:
@@ -50,6 +53,7 @@ constexpr bool has_statistic(Code code) {
 constexpr bool is_code(int64_t number) {
   switch (Code(number)) {
     case Code::Max:
+    case Code::Min:
     case Code::Avg:
     case Code::Filter:
     case Code::Mix:
@@ -69,6 +73,7 @@ struct Node {
 struct Program {
   std::vector<Node> nodes;
   int64_t weights = 0, mixes = 0;  // rows of either parameter
+  bool has_min = false;
 };
 
 // The program of a list of numbers; an error that names the node if it is not a tree.

@@ -14,7 +14,7 @@ template <Code... CODES>
 struct KnownProgram {
   static constexpr int nodes = sizeof...(CODES), weights = (has_weight(CODES) + ...);
   static constexpr int mixes = ((CODES == Code::Mix) + ...);
-  static constexpr bool known = true, statistics = (has_statistic(CODES) || ...);
+  static constexpr bool known = true, statistics = (has_statistic(CODES) || ...), minimum = ((CODES == Code::Min) || ...);
   static constexpr Code codes[] = {CODES...};
 
   static constexpr Node node(int i) {
@@ -38,7 +38,7 @@ struct KnownProgram {
 // Any other program, read node by node.
 struct AnyProgram {
   static constexpr int nodes = -1, weights = -1, mixes = -1;
-  static constexpr bool known = false, statistics = true;
+  static constexpr bool known = false, statistics = true, minimum = true;
 };
 
 // f(program) with the paper's pools known to the compiler; everything else is general.
@@ -61,7 +61,7 @@ struct Region {
   using V = Vec<A>;
   template <int N>
   using Array = std::conditional_t<P::known, V[(N > 0 ? N : 1)], V*>;
-  V maximum, mean, count, to_max, to_mean;
+  V maximum, minimum, mean, count, to_max, to_min, to_mean;
   Array<P::weights> dots, to_dot;
   Array<P::mixes> to_mix;
   Array<P::nodes> values, proportions, to_node;
@@ -90,6 +90,7 @@ INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, 
   };
   switch (node.code) {
     case Code::Max: region.values[i] = region.maximum; break;
+    case Code::Min: region.values[i] = region.minimum; break;
     case Code::Avg: region.values[i] = region.mean; break;
     case Code::Filter: region.values[i] = region.dots[node.parameter]; break;
     case Code::Mix: set_blend(mix(node.parameter)); break;
@@ -111,6 +112,7 @@ INLINE void backpropagate_node(const Node& node, int64_t i, R& region) {
   };
   switch (node.code) {
     case Code::Max: region.to_max += grad; break;
+    case Code::Min: region.to_min += grad; break;
     case Code::Avg: region.to_mean += grad; break;
     case Code::Filter: region.to_dot[node.parameter] = grad; break;
     case Code::Mix: region.to_mix[node.parameter] = unblend(); break;
@@ -150,7 +152,7 @@ INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix) {
 // Down the tree: what of `grad` reaches each response.
 template <class A, class P>
 INLINE void backpropagate(const Program& program, Region<A, P>& region, Vec<A> grad) {
-  region.to_max = region.to_mean = Vec<A>{};
+  region.to_max = region.to_min = region.to_mean = Vec<A>{};
   region.to_node[0] = grad;
   if constexpr (P::known) {
     auto backpropagate_one = [&](auto index) {

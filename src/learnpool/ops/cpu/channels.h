@@ -338,11 +338,11 @@ class ImagePooling {
   Region<A, P> region_;
   SharedSums<A> sums_;
   const OutputTaps output_taps_;
-  CellTap* taps_;  // of the present output
+  CellTap* taps_;                                               // of the present output
   OutputTaps::List down_{-1, -1, 0, 0}, across_{-1, -1, 0, 0};  // what taps_ was made of
-  const int64_t dx_stride_;  // from cell to cell
-  A* gradients_;      // of an image of halves, for the channels of an item
-  Items::Box box_{};  // of the present item
+  const int64_t dx_stride_;                                     // from cell to cell
+  A* gradients_;                                                // of an image of halves, for the channels of an item
+  Items::Box box_{};                                            // of the present item
   A* slice_ = nullptr;
   A* dx_ = nullptr;  // gradients of the present image, from the first channel of the item on; or null
 

@@ -149,8 +149,8 @@ INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight w
 // What reaches the responses of one vector of outputs, kept for the gradients. `finite` becomes NaN where the vector lies at an
 // edge and what reaches a dot is not finite: it will meet zeros in place of cells.
 template <class P, bool PER_LANE, bool EDGE, class A>
-INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region,
-                                const Winners<A>& winners, Vec<A>& finite) {
+INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region, const Winners<A>& winners,
+                                Vec<A>& finite) {
   using V = Vec<A>;
   using M = Mask<A>;
   const Pooling& pool = plane.call.pool;

@@ -14,8 +14,6 @@ from ..comparison.charts import PLAIN, SERIES, new_figure, render_svg
 from ..comparison.summary import PoolSummary
 from .experiment import LABELS, Figure
 
-MARK = "#59636e"  # the paper's own values
-
 
 def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
     """How each row's error differs from the baseline's: ours with its interval, the paper's as a diamond."""

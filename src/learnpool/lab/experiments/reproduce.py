@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -95,8 +96,6 @@ def write_site(
 
 
 def _read_answer(path: Path) -> list[str]:
-    import json
-
     answer: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]
     return answer
 

@@ -273,7 +273,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 
 
 def split_names(text: str) -> list[str]:
-    """The names in ``text``, between commas; a comma inside a tree's brackets separates no names."""
+    """The names in ``text``, none empty; a comma inside a tree's brackets separates no names."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -281,4 +281,7 @@ def split_names(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
+    names = [part.strip() for part in parts]
+    if not all(names) and any(names):
+        raise ValueError(f"wanted names with one comma between them, got {text!r}")
+    return [name for name in names if name]

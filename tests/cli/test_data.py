@@ -150,8 +150,10 @@ def test_check_does_not_call_content_right_that_nobody_published(learnpool, tmp_
 
 
 def test_check_what_is_not_there(learnpool):
-    assert learnpool("data", "check") == (0, "no data set found in data\n", "")
-    assert learnpool("data", "check", "--data-dir", "a\x1b[2J") == (0, "no data set found in a\\x1b[2J\n", "")
+    for words, place in (([], "data"), (["--data-dir", "a\x1b[2J"], "a\\x1b[2J")):
+        status, text, error = learnpool("data", "check", *words)
+        assert (status, text, error.count("\n")) == (2, "", 1)
+        assert f"no data set found in {place}; see learnpool data get, or give --data-dir" in error
     status, text, _ = learnpool("data", "check", "svhn", "digits", "nothing")
     assert status == 2
     assert "svhn: wrong\n  svhn: none of its files found in data; `learnpool data get svhn` fetches it\n" in text

@@ -6,13 +6,12 @@ from typing import Annotated
 import torch
 import typer
 
-from . import report_usage_errors
+from . import options, report_usage_errors
 
 
 def build() -> typer.Typer:
     """``learnpool bench pools``, ``net`` and ``train``."""
     app = typer.Typer(help="Measure how fast pools and training are.")
-    threads_help = "Threads; as torch is set if not given."
 
     @app.callback(invoke_without_command=True)
     def top(context: typer.Context) -> None:
@@ -32,7 +31,7 @@ def build() -> typer.Typer:
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
         rounds: Annotated[int, typer.Option(min=1, help="Times everything gets its turn.")] = 15,
-        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+        threads: options.TorchThreads = None,
         compiled: Annotated[
             bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
         ] = False,
@@ -70,7 +69,7 @@ def build() -> typer.Typer:
         batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
-        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+        threads: options.TorchThreads = None,
     ) -> None:
         """Time a training step of the paper's network with learned pools against one with max pools.
 
@@ -97,7 +96,7 @@ def build() -> typer.Typer:
         pairs: Annotated[int, typer.Option(min=2, help="Steps of each kind.")] = 60,
         batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
-        threads: Annotated[int | None, typer.Option(min=1, help=threads_help)] = None,
+        threads: options.TorchThreads = None,
     ) -> None:
         """Time the lab's training step against the same step written by hand, and the making of its batches.
 

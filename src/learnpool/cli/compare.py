@@ -11,7 +11,7 @@ import typer
 
 from ..formatting import escape_control_characters
 from . import INTERRUPTED, fail, options, report_usage_errors
-from .train import parse_change, print_skipped
+from .train import parse_change, print_remarks
 
 POOLS = "max,avg,half,mixed,gated,tree2"
 
@@ -39,7 +39,7 @@ def compare(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is done, what is left and how long it takes; train nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer and the report's name alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Say whether other pools help a network; write a report.
@@ -87,13 +87,12 @@ def compare(
         records = [lab.to_record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
-    if not quiet:
-        print_skipped(sorted({name for one in compared.values() for name in one.skipped}))
     for page, one in compared.items():
         answer = one.answer
         of_data = f"{escape_control_characters(one.first.run.data)}: " if len(compared) > 1 else ""
         if quiet:
-            print(of_data + " ".join(answer[: len(one.caveats.sentences) + 1]))
-            continue
-        print(lab.format_comparison(one), end="\n\n")
+            answer = answer[: len(one.caveats.sentences) + 1]
+        else:
+            print_remarks(one.first.run.batch, one.first.result.images["train"], one.skipped)
+            print(lab.format_comparison(one), end="\n\n")
         print(of_data + "\n".join(answer), f"Written: {escape_control_characters(str(page))}", sep="\n")

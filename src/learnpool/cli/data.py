@@ -64,7 +64,7 @@ def build() -> typer.Typer:
 
         with report_bad_data():
             reports = check_all(names or [], data_dir)
-        as_text = format_reports(reports, data_dir)
+        as_text = format_reports(reports)
         print(json.dumps([asdict(report) for report in reports], indent=1) if as_json else as_text)
         if any(report.problems for report in reports):
             raise typer.Exit(2)

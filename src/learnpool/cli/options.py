@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ..lab.hardware import MOST_THREADS
+
 Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
 Model = Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")]
 Epochs = Annotated[int | None, typer.Option(help="In place of the preset's.")]
@@ -14,6 +16,7 @@ Changes = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data sets are.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")]
-Threads = Annotated[int, typer.Option(min=1, max=1024, help="Of each run.")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Of each run.")]
+TorchThreads = Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="As torch is set if not given.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")]

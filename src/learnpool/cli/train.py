@@ -38,7 +38,7 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
     data_dir: options.DataDir = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="As torch is set if not given.")] = None,
+    threads: options.TorchThreads = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
     device: options.Device = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
@@ -78,7 +78,7 @@ def train(
     }
     result = _train_with_progress(run, out, show=first and not quiet and not as_json, **arguments)
     if first and not quiet and not as_json:
-        print_skipped(result.skipped)
+        print_remarks(run.batch, result.images["train"], result.skipped)
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
@@ -88,12 +88,15 @@ def train(
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {where}")
 
 
-def print_skipped(files: Sequence[str]) -> None:
-    """Name on stderr the images that were left out."""
-    if files:
-        more = f" and {len(files) - NAMED:,} more, see result.json" if len(files) > NAMED else ""
-        message = f"skipped {format_count(len(files), 'image')} that cannot be decoded"
-        names = escape_control_characters(", ".join(files[:NAMED]))
+def print_remarks(batch: int, train_images: int, skipped: Sequence[str]) -> None:
+    """Say on stderr what was not as asked for: smaller batches, images that were left out."""
+    if train_images < batch:
+        reason = f"there are {format_count(train_images, 'training image')}, fewer than a batch of {batch}"
+        print(f"learnpool: {reason}: every step took all of them", file=sys.stderr)
+    if skipped:
+        more = f" and {len(skipped) - NAMED:,} more, see result.json" if len(skipped) > NAMED else ""
+        message = f"skipped {format_count(len(skipped), 'image')} that cannot be decoded"
+        names = escape_control_characters(", ".join(skipped[:NAMED]))
         print(f"learnpool: {message}: {names}{more}", file=sys.stderr)
 
 

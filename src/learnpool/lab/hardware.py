@@ -16,6 +16,9 @@ from rich.console import Console
 from .. import __version__
 from ..ops import cpu
 
+# More threads than this only wait for each other; with far more the system refuses, and torch ends the process.
+MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
+
 
 def describe_machine() -> dict[str, Any]:
     """Date, versions, hardware and kernel; ``load`` is the mean number of busy processes in the last minute."""

@@ -121,8 +121,9 @@ def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path
     assert record["seeds"] == [0, 1, 2]
     assert record == json.loads((tmp_path / "compare.json").read_text())
     begun.clear()
+    expected = "\n".join([*record["answer"][:-1], f"Written: {tmp_path / 'report.html'}"]) + "\n"
     status, text, error = learnpool(*words, "--seeds", "3", "--quiet")
-    assert (status, text, error, begun) == (0, " ".join(record["answer"][:-1]) + "\n", "", [])
+    assert (status, text, error, begun) == (0, expected, "", [])
 
 
 def test_a_report_is_replaced_only_by_one_that_says_all_it_did(tmp_path):

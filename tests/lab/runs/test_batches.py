@@ -10,7 +10,7 @@ from learnpool import cli
 from learnpool.lab.data import DataError
 from learnpool.lab.runs.batches import derive_seed, load_batches
 from learnpool.lab.runs.distributed import Ranks
-from learnpool.lab.runs.run import Run
+from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import train
 from runs import Stop, assert_same_run, stop_at
 
@@ -88,11 +88,28 @@ def test_a_folder_streams(folder, tmp_path):
     assert_same_run(tmp_path / "runs" / run.id, tmp_path / "others" / run.id)
 
 
+def test_fewer_images_than_a_batch_are_one_batch(folder, learnpool, tmp_path):
+    run = Run(data=str(folder), **SMALL | {"batch": 64})
+    shown = load_batches(run, None, ALONE)
+    assert (shown.batch, shown.steps) == (20, 1)
+    ((images, labels),) = shown.train_batches(0, ALONE)
+    assert (len(images), sorted(labels.tolist())) == (20, sorted(shown.train.labels.tolist()))
+    with pytest.raises(RunError, match="^batch: 20 images cannot be shared evenly by 3 processes; see --set batch=N$"):
+        load_batches(run, None, Ranks(0, 3, torch.device("cpu")))
+    options = [f"--set={name}={value}" for name, value in SMALL.items() if name != "pool"]
+    words = ["train", "--data", str(folder), *options, "--set=batch=64", "--out", str(tmp_path / "runs")]
+    status, _, error = learnpool(*words)
+    assert status == 0
+    assert "there are 20 training images, fewer than a batch of 64: every step took all of them\n" in error
+
+
 def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, tmp_path):
     broken = folder / "train" / "cats" / "3.png"
     broken.write_bytes(broken.read_bytes()[:40])
     run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
-    with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
+    with pytest.raises(
+        DataError, match=r"cats/3.png: wanted an image.*; --set skip_broken=true leaves such files out$"
+    ):
         train(run, tmp_path / "runs")
     run = run.model_copy(update={"skip_broken": True})
     for workers in (0, 1):

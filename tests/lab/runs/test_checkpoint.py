@@ -123,8 +123,9 @@ def damage_bit(path):
 def test_damage_is_named(name, damage, message, tmp_path):
     save(tmp_path, *trained())
     damage(tmp_path / name)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=message) as error:
         checkpoint.load(tmp_path)
+    assert str(error.value).endswith(f"; remove {tmp_path} to train this run again")
 
 
 def test_a_record_without_a_digest_is_of_an_earlier_version(tmp_path):
@@ -157,7 +158,7 @@ def test_a_preparation_that_was_damaged_is_named(tmp_path):
     assert checkpoint.load_preparation(tmp_path, digest)["mean"].tolist() == [1, 1, 1]
     damage_bit(tmp_path / "preparation.safetensors")
     assert len(checkpoint.load_preparation(tmp_path)) == 1  # an earlier version did not say
-    with pytest.raises(CheckpointError, match="preparation.safetensors is damaged$"):
+    with pytest.raises(CheckpointError, match="preparation.safetensors is damaged; remove .* to train this run again$"):
         checkpoint.load_preparation(tmp_path, digest)
 
 

@@ -99,4 +99,4 @@ def measure_epoch(
     steps = [after - before for before, after in itertools.pairwise(marks)][-STEPS:]
     step = statistics.median(steps) if steps else 0.0
     evaluated = len(batches.validation.labels) + len(batches.test.labels)
-    return step * (batches.steps + EVALUATION * evaluated / run.batch)
+    return step * (batches.steps + EVALUATION * evaluated / batches.batch)

@@ -55,7 +55,10 @@ def check(name: str, data_dir: Path, workers: int = 0) -> DataReport:
 def check_all(names: Sequence[str], data_dir: Path) -> list[DataReport]:
     """Reports on ``names``, which have to be there; without names, on every official set that is."""
     if not names:
-        return [report for report in (check(name, data_dir) for name in SOURCES) if not report.missing]
+        reports = [report for report in (check(name, data_dir) for name in SOURCES) if not report.missing]
+        if not reports:
+            raise DataError(f"no data set found in {data_dir}; see learnpool data get, or give --data-dir")
+        return reports
     reports = [check(name, data_dir) for name in names]
     for report in reports:
         if report.missing:
@@ -63,7 +66,7 @@ def check_all(names: Sequence[str], data_dir: Path) -> list[DataReport]:
     return reports
 
 
-def format_reports(reports: Sequence[DataReport], data_dir: Path) -> str:
+def format_reports(reports: Sequence[DataReport]) -> str:
     """A few lines for each data set, its problems last."""
     lines = []
     for report in reports:
@@ -74,7 +77,7 @@ def format_reports(reports: Sequence[DataReport], data_dir: Path) -> str:
             each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
             lines.append(f"  {split}: {sum(counts.values()):,} images, {each} of each of {len(counts)} classes")
         lines += [f"  {problem}" for problem in report.problems]
-    return "\n".join(map(escape_control_characters, lines or [f"no data set found in {data_dir}"]))
+    return "\n".join(map(escape_control_characters, lines))
 
 
 def _check_files(report: DataReport, source: Source, data_dir: Path) -> None:

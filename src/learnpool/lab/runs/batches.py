@@ -87,7 +87,12 @@ class Batches:
     @property
     def steps(self) -> int:
         """Steps per epoch; an incomplete last batch is dropped."""
-        return len(self.train.labels) // self.run.batch
+        return len(self.train.labels) // self.batch
+
+    @property
+    def batch(self) -> int:
+        """Images of a step: those of the run, or all training images where these are fewer."""
+        return min(self.run.batch, len(self.train.labels))
 
     @property
     def layout(self) -> torch.memory_format:
@@ -96,8 +101,8 @@ class Batches:
     def train_batches(self, number: int, ranks: Ranks) -> Pairs:
         """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide."""
         generator = torch.Generator().manual_seed(derive_seed(self.run, "batches", number))
-        order = torch.randperm(len(self.train.labels), generator=generator).split(self.run.batch)[: self.steps]
-        for images, labels in self.train.iter_batches(order, ranks.local_slice(self.run.batch), generator):
+        order = torch.randperm(len(self.train.labels), generator=generator).split(self.batch)[: self.steps]
+        for images, labels in self.train.iter_batches(order, ranks.local_slice(self.batch), generator):
             yield images.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
 
     def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
@@ -116,10 +121,8 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
     train, validation = data.hold_out(loaded, run.seed, run.validation)
     if run.train_size is not None:
         train = data.choose_subset(train, run.train_size, run.seed)  # type: ignore[type-var]
-    if run.batch > len(train):
-        raise RunError(f"batch: wanted at most the {len(train)} training images, got {run.batch}; see --set batch=N")
-    if run.batch % ranks.world:
-        raise RunError(f"batch: {run.batch} images cannot be shared evenly by {ranks.world} processes")
+    if (batch := min(run.batch, len(train))) % ranks.world:
+        raise RunError(f"batch: {batch} images cannot be shared evenly by {ranks.world} processes; see --set batch=N")
     if not isinstance(train, data.Files) and run.pad > min(train.images.shape[2:]):
         height, width = train.images.shape[2:]
         raise RunError(f"pad: wanted at most the size of an image, {height}×{width}, got {run.pad}")

@@ -57,7 +57,7 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise CheckpointError(f"checkpoint: {path} is damaged; remove it to start this run again") from None
+        raise _name_damage(path, "damaged") from None
     return state
 
 
@@ -66,19 +66,23 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     state = read_record(directory)
     if state is None:
         return None
-    path, name, digest = directory / LAST, state["tensors"], state["sha256"]
+    path, digest = directory / state["tensors"], state["sha256"]
     try:
-        content = (directory / name).read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
-        raise CheckpointError(f"checkpoint: {directory / name} is missing; remove {path} to start again") from None
+        raise _name_damage(path, "missing") from None
     computed = hashlib.sha256(content).hexdigest()
     if computed != digest:
-        reason = f"wanted SHA-256 {digest[:12]}…, got {computed[:12]}…"
-        raise CheckpointError(f"checkpoint: {directory / name} is damaged ({reason}); remove {path} to start again")
+        raise _name_damage(path, f"damaged (wanted SHA-256 {digest[:12]}…, got {computed[:12]}…)")
     try:
         return parse_tensors(content), state
     except SafetensorError as error:
-        raise CheckpointError(f"checkpoint: {directory / name} cannot be read: {error}") from None
+        raise _name_damage(path, f"damaged ({error})") from None
+
+
+def _name_damage(path: Path, state: str) -> CheckpointError:
+    """The error for a file that cannot be used, and the one way on that is right for a run in any state."""
+    return CheckpointError(f"checkpoint: {path} is {state}; remove {path.parent} to train this run again")
 
 
 def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> str:
@@ -98,11 +102,11 @@ def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
         return {}
     content = path.read_bytes()
     if digest and hashlib.sha256(content).hexdigest() != digest:
-        raise CheckpointError(f"checkpoint: {path} is damaged")
+        raise _name_damage(path, "damaged")
     try:
         return parse_tensors(content)
     except SafetensorError as error:
-        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from None
+        raise _name_damage(path, f"damaged ({error})") from None
 
 
 def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:

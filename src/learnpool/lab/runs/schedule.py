@@ -58,6 +58,6 @@ def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Pla
         plateau.rate_at(0)
     except (TypeError, IndexError):
         raise RunError(
-            f"checkpoint: {state} is no state of a plateau schedule; remove last.json to start again"
+            f"checkpoint: {state} is no state of a plateau schedule; remove its directory to train this run again"
         ) from None
     return plateau

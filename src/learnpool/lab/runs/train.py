@@ -6,6 +6,7 @@ with the same number of threads, the bits an uninterrupted run would have given.
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,6 @@ from .directory import Result
 from .distributed import join_ranks
 from .run import Run, RunError
 from .training import Step, Training, TrainingError, Watch
-
-MOST_THREADS = 1024  # far more, and the system refuses to make them: torch then ends the process
 
 __all__ = ["Result", "Step", "TrainingError", "Watch", "train", "verify_done"]
 
@@ -41,8 +40,8 @@ def train(
     ``watch`` is called after every step, in the first process only. None of the other arguments decides a result beyond
     rounding.
     """
-    if threads is not None and not 0 < threads <= MOST_THREADS:
-        raise RunError(f"--threads: wanted 1 to {MOST_THREADS}, got {threads}")
+    if threads is not None and not 0 < threads <= hardware.MOST_THREADS:
+        raise RunError(f"--threads: wanted 1 to {hardware.MOST_THREADS}, got {threads}")
     with ExitStack() as stack:
         stack.enter_context(hardware.use_threads(threads or torch.get_num_threads()))
         ranks = stack.enter_context(join_ranks(device))
@@ -54,6 +53,7 @@ def train(
         result = ranks.on_rank0(lambda: directory.read_result(path))
         if result is not None:
             ranks.on_rank0(lambda: verify_done(run, path, {}))
+            ranks.on_rank0(lambda: warn_if_damaged(path))
             return result
         batches = ranks.raise_if_any_fails(lambda: load_batches(run, data_dir, ranks, workers))
         saved = ranks.on_rank0(lambda: directory.resume(path))
@@ -89,6 +89,14 @@ def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:
     elif run.data not in digests:
         digests[run.data] = data.compute_digest(data.load(run.data))
     directory.verify_unchanged(path, state, run, digests[run.data], user_networks.hash_source(run))
+
+
+def warn_if_damaged(path: Path) -> None:
+    """Log a warning if a run that is done has lost its weights: its result holds, but it cannot predict."""
+    try:
+        checkpoint.load(path)
+    except checkpoint.CheckpointError as error:
+        logging.getLogger("learnpool").warning("learnpool: this run is done, but %s", error)
 
 
 def open_tensorboard(path: Path, epoch: int) -> Any:

@@ -67,7 +67,7 @@ def test_the_baseline_is_the_cpu_presets():
     assert run == preset("cpu", "cifar10")
     assert result.id == run.id
     metrics = read_metrics(directory)
-    assert (len(metrics), metrics[-1]["test_error"]) == (run.epochs, result.test_error)
+    assert (len(metrics), metrics[-1]["validation_error"]) == (run.epochs, result.validation_error)
 
 
 def test_the_numbers_of_parameters_in_the_readme():

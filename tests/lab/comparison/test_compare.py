@@ -393,8 +393,9 @@ def test_training_that_diverges_is_one_line_and_status_1(quiet, learnpool, tmp_p
     words = "compare --pools max,half --seeds 2 --set rate=1e9"
     status, _, error = learnpool(*words.split(), *quiet, *TINY, "--out", str(tmp_path))
     assert status == 1
-    assert "a lower rate may help" in error
-    assert error.count("\n") == 1
+    *progress, last = error.splitlines()  # on a busy machine it has lasted long enough to say how far it is
+    assert "a lower rate may help" in last
+    assert all(line.startswith("training: ") for line in progress)
 
 
 def test_the_small_network():

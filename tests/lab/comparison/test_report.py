@@ -110,7 +110,9 @@ def test_lines_of_chance_and_paper_where_they_fit(comparison):
     out, runs = comparison
     compared = read_comparison([out / run.id for run in runs])
     assert ">chance<" in charts.draw_errors(compared, {})  # this network guesses
-    assert ">chance<" in charts.draw_curves(compared, "test_error", "test error, %", 0.1, compared.chance_error)
+    assert ">chance<" in charts.draw_curves(
+        compared, "validation_error", "validation error, %", 0.1, compared.chance_error
+    )
     assert ">chance<" not in charts.draw_curves(compared, "train_loss", "training loss", 1e-6)
     near, far = (charts.draw_errors(compared, {"gated": error}) for error in (compared.pools[0].mean, 7.9))
     assert near != far == charts.draw_errors(compared, {})  # a diamond, or nothing

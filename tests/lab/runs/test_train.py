@@ -42,7 +42,8 @@ def test_what_a_run_leaves(tmp_path):
     assert written == asdict(result)
     metrics = directory.read_metrics(path)
     assert [row["epoch"] for row in metrics] == [1, 2, 3, 4]
-    assert result.test_error == metrics[-1]["test_error"]
+    assert result.validation_error == metrics[-1]["validation_error"]
+    assert not any("test_error" in row for row in metrics)  # test images are looked at once, at the end
     assert result.images == {"train": 400, "validation": 125, "test": 540}
     assert result.pool_parameters == 18
     assert result.parameters == sum(p.numel() for p in learnpool.load(path).parameters())
@@ -71,7 +72,7 @@ def test_it_learns_and_the_error_is_the_last_ones(tmp_path):
 
 
 def test_the_reported_error_is_never_the_best_seen(monkeypatch, tmp_path):
-    errors = iter([50.0, 51.0, 20.0, 21.0, 30.0, 31.0, 40.0, 41.0])  # validation and test, epoch by epoch
+    errors = iter([50.0, 20.0, 30.0, 40.0, 41.0])  # validation epoch by epoch, then test
     monkeypatch.setattr(inner.Training, "evaluate", lambda self, split: next(errors))
     result = train(Run(**SMALL), tmp_path)
     assert (result.validation_error, result.test_error) == (40, 41)
@@ -168,7 +169,7 @@ def test_damaged_checkpoints_and_results_are_refused(tmp_path):
     with pytest.raises(RunError, match="metrics.jsonl: wanted 1 epochs, got 0$"):
         train(run, tmp_path)
     nan, wrong = (
-        whole.replace(b'"test_error": ', b'"test_error": NaN, "_": '),
+        whole.replace(b'"train_error": ', b'"train_error": NaN, "_": '),
         whole.replace(b'"epoch": 1', b'"epoch": 2'),
     )
     for damaged in (b"{}\n", b"[]\n", b"7\n", b"{{}\n", b"\xff\n", b"[" * 10**5 + b"\n", nan, wrong):
@@ -320,7 +321,7 @@ def test_tensorboard_has_the_metrics_once(tmp_path):
     events = accumulator.EventAccumulator(str(tmp_path / run.id / "tensorboard"))
     events.Reload()
     metrics = directory.read_metrics(tmp_path / run.id)
-    for name in ("train_loss", "test_error"):
+    for name in ("train_loss", "validation_error"):
         seen = {event.step: event.value for event in events.Scalars(name)}
         assert len(events.Scalars(name)) == 4
         assert seen == pytest.approx({row["epoch"]: row[name] for row in metrics}, rel=1e-5)

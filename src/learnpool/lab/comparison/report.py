@@ -51,11 +51,11 @@ def render(c: Comparison) -> str:
     )  # fmt: skip
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
     environment.filters |= {"counted": format_count, "error": format_error}
-    paper, step = read_paper_errors(c), 100 / c.first.result.images["test"]
+    paper, step = read_paper_errors(c), 100 / c.first.result.images["validation"]
     pictures = {
         "errors": charts.draw_errors(c, {pool: error[0] for pool, error in paper.items() if error is not None}),
         "gains": charts.draw_differences(c),
-        "curve": charts.draw_curves(c, "test_error", "test error, %", step / 2, c.chance_error),
+        "curve": charts.draw_curves(c, "validation_error", "validation error, %", step / 2, c.chance_error),
         "loss": charts.draw_curves(c, "train_loss", "training loss", 1e-6),
     }
     return environment.get_template("report.html").render(

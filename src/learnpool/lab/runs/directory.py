@@ -24,7 +24,7 @@ except ImportError:  # not on Windows
 # The fields and types the files must have; checked when they are read.
 METRICS: dict[str, Any] = {
     "epoch": int, "rate": float, "train_loss": float, "train_error": float, "validation_error": float,
-    "test_error": float, "seconds": float, "cpu_seconds": float, "pools": dict,
+    "seconds": float, "cpu_seconds": float, "pools": dict,
 }  # fmt: skip
 RESULT: dict[str, Any] = {
     "id": str, "test_error": float, "validation_error": float, "train_error": float, "train_loss": float,

@@ -73,7 +73,7 @@ def train(
                 for name, value in (row | row["pools"]).items():
                     if name != "pools":
                         log.add_scalar(name, value, row["epoch"])
-        return ranks.on_rank0(training.write_result)
+        return training.finish()
 
 
 def verify_done(run: Run, path: Path, digests: dict[str, str]) -> None:

@@ -104,7 +104,6 @@ class Training:
             "train_loss": loss / self.batches.steps,
             "train_error": 100 * wrong / seen,
             "validation_error": self.evaluate(self.batches.validation),
-            "test_error": self.evaluate(self.batches.test),
             "seconds": round(wall, 3),
             "cpu_seconds": round(cpu, 3),
         }
@@ -220,7 +219,12 @@ class Training:
         }
         checkpoint.save(self.path, self.epoch, checkpoint.collect_tensors(self.model, self.optimizer), state)
 
-    def write_result(self) -> Result:
+    def finish(self) -> Result:
+        """Evaluate on test images, for the first and only time, and write the result of the run."""
+        test_error = self.evaluate(self.batches.test)
+        return self.ranks.on_rank0(lambda: self.write_result(test_error))
+
+    def write_result(self, test_error: float) -> Result:
         """Write the result of the run."""
         last, batches = self.rows[-1], self.batches
         heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
@@ -228,7 +232,7 @@ class Training:
         learned = {id(p) for m in self.model.modules() if isinstance(m, TreeParameters) for p in m.parameters()}
         result = Result(
             id=self.run.id,
-            test_error=last["test_error"],
+            test_error=test_error,
             validation_error=last["validation_error"],
             train_error=last["train_error"],
             train_loss=last["train_loss"],

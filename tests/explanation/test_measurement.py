@@ -250,6 +250,26 @@ def test_tied_pools_and_a_pool_in_two_places():
     assert_close(gate(again, x).map, both[0].map)
 
 
+class OutOfOrder(nn.Module):
+    """Runs its pools in another order than it registers them, one of them never."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused, self.third = GatedPool2d(2), MixedPool2d(2)
+        self.second, self.first = GatedPool2d(2), TreePool2d(2)
+        learnpool.tie([self.second, self.unused])
+
+    def forward(self, x):
+        return self.third(self.second(self.first(x)))
+
+
+def test_pools_are_listed_in_the_order_they_run_in():
+    found = learnpool.explain(OutOfOrder(), torch.randn(2, 3, 8, 8))
+    assert [pool.name for pool in found.pools] == ["first", "second", "third", "unused"]
+    assert [pool.tied_to for pool in found.pools] == [None, None, None, "second"]
+    assert [pool.name for pool in learnpool.explain(OutOfOrder()).pools] == ["unused", "third", "second", "first"]
+
+
 def test_a_pool_that_was_not_called_has_no_statistics():
     class Skips(Net):
         def forward(self, x):

@@ -30,6 +30,7 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
 
     ``batch`` is what the network is called with: a tensor, ``(images, labels)`` of which the first counts, or a mapping
     of keywords. It runs once, in evaluation mode; the network, its statistics and the random numbers stay as they were.
+    Pools are listed in the order they run in; without a batch in that of ``named_modules()``.
 
     >>> print(learnpool.explain(net, images))
     >>> learnpool.explain(net, images)["pool1"].gates[0].entropy
@@ -49,17 +50,15 @@ def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
 
 def _explain(model: nn.Module, batch: Any, maps: bool) -> Explanation:
     modules = {name or type(pool).__name__: pool for name, pool in find_learned_pools(model)}
-    owners: dict[int, str] = {}
-    pools = [_read_pool(name, pool, owners) for name, pool in modules.items()]
     if batch is None:
-        return Explanation(tuple(pools))
+        return Explanation(tuple(_read_pools(modules)))
     images = observation.get_images("explain", batch)
-    sums = {pool.name: GateSums(len(pool.gates)) for pool in pools if pool.gates}
     mapped = images if maps and images.dim() == 4 and len(images) else None
-    with observation.preserve_state(model), record_gates({name: modules[name] for name in sums}, sums, mapped):
+    with observation.preserve_state(model), record_gates(modules, mapped) as sums:
         observation.run_batch("explain", model, batch)
     image = None if mapped is None else mapped[0].detach().to("cpu", torch.float32)
-    measured = [sums[pool.name].add_to(pool) if pool.name in sums else pool for pool in pools]
+    in_order = {name: modules[name] for name in (*sums, *modules)}  # as they ran, then those that did not
+    measured = [sums[pool.name].add_to(pool) if pool.name in sums else pool for pool in _read_pools(in_order)]
     return Explanation(tuple(measured), len(images), image)
 
 
@@ -77,6 +76,12 @@ def find_learned_pools(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]
             if parameter.is_meta:
                 raise ValueError(f"explain: {name or 'the pool'} is on the meta device and has no values")
     return iter(pools)
+
+
+def _read_pools(modules: dict[str, TreeParameters]) -> Iterator[PoolExplanation]:
+    owners: dict[int, str] = {}
+    for name, pool in modules.items():
+        yield _read_pool(name, pool, owners)
 
 
 def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolExplanation:
@@ -140,8 +145,8 @@ def _is_plain_leaf(node: Node) -> bool:
 class GateSums:
     """Running sums of s = σ(ω · x) over the gates of one pool."""
 
-    def __init__(self, gates: int) -> None:
-        self.sums: list[Any] = [0] * gates
+    def __init__(self, pool: TreeParameters) -> None:
+        self.sums: list[Any] = [0] * len(_find_gate_rows(pool.tree))
         self.count = 0
         self.maps: list[Tensor] = []
         self.regions: Grid | None = None
@@ -172,7 +177,7 @@ class GateSums:
 
 def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
-    rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == Code.GATE]
+    rows = _find_gate_rows(pool.tree)
     if not rows:
         return
     wide = x.to(reference.accumulation_dtype(x.dtype))
@@ -183,14 +188,20 @@ def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
         yield functional.pool(type(pool).__name__, wide, Filter(), weight[row : row + 1], None, pool.window)
 
 
+def _find_gate_rows(tree: Tree) -> list[int]:
+    """The rows of ``weight`` that are masks of gates."""
+    return [node.parameter for node in decode(tree.program).nodes if node.code == Code.GATE]
+
+
 @contextmanager
-def record_gates(pools: dict[str, TreeParameters], sums: dict[str, GateSums], image: Tensor | None) -> Iterator[None]:
-    """While on, every call of a pool adds to its sums."""
+def record_gates(pools: dict[str, TreeParameters], image: Tensor | None) -> Iterator[dict[str, GateSums]]:
+    """While on, every call of a pool adds to its sums; they are in the order of the pools' first calls."""
     tracker = None if image is None else PositionTracker(image)
+    sums: dict[str, GateSums] = {}
 
     def make_hook(name: str) -> Any:
-        def hook(pool: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            sums[name].add(pool, args[0] if args else kwargs["input"], tracker)
+        def hook(pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            sums.setdefault(name, GateSums(pool)).add(pool, args[0] if args else kwargs["input"], tracker)
 
         return hook
 
@@ -198,4 +209,4 @@ def record_gates(pools: dict[str, TreeParameters], sums: dict[str, GateSums], im
         for name, pool in pools.items():
             stack.callback(pool.register_forward_pre_hook(make_hook(name), with_kwargs=True).remove)
         stack.enter_context(tracker or nullcontext())
-        yield
+        yield sums

@@ -9,8 +9,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cases import GATED, MIXED, ODD, SHARES, W, call, distinct, parameters
-from learnpool import AdaptivePool2d, Avg, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d
-from learnpool.ops import decomposition, reference, stochastic
+from learnpool import AdaptivePool2d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d
 from learnpool.tree import complete
 
 ONE = pytest.mark.row("`torch.func`: grad, vmap, vmap(grad), jacrev, hessian")
@@ -204,34 +203,3 @@ def test_double_backward(tree):
 
     inputs = [distinct(1, 3, 7, 6).requires_grad_(), *(p.detach().clone().requires_grad_() for p in layer.parameters())]
     assert gradgradcheck(function, inputs, fast_mode=True)
-
-
-def test_the_composition_is_the_reference():
-    """What exporters and forward mode are given, over many windows, sizes and dimensions; also beside infinities."""
-    for dims, window, size in (
-        (1, W(3, 2, 1, 2, True), (11,)),
-        (1, W(2, 3, 1, 1, True, True), (9,)),
-        (2, W(3, 2, 1), (7, 6)),
-        (2, W(2, 2, 1, 1, True, True), (5, 6)),
-        (2, W((2, 3), (3, 2), (1, 1), (4, 1), True), (5, 6)),
-        (2, W((3, 2), (1, 5), (1, 0), (1, 3), True, True), (6, 7)),
-        (3, W((2, 3, 1), (1, 2, 3), (1, 0, 0), (2, 1, 1), True, True), (4, 5, 4)),
-    ):
-        shape = window.of(dims)
-        for share in SHARES:
-            weight, mix = parameters(ODD, shape, share, 2, size)
-            for x in (distinct(2, 2, *size), distinct(2, *size)):
-                expected = reference.forward(x, weight, mix, ODD.program, shape)
-                assert_close(decomposition.forward(x, weight, mix, ODD.program, shape), expected)
-    window = W(3, 2, 1, 1, True).of()
-    for x in (torch.randn(2, 3, 8, 7), -torch.rand(2, 8, 7), torch.randn(2, 3, 8, 7).relu() * (torch.rand(8, 7) > 0.8)):
-        assert_close(stochastic.compute_expected(x, window), stochastic.forward(x, None, window))
-    empty, none = W(2, 1, 1, 4).of(1), torch.empty(0, 1, 1, 2)  # both taps of its one region lie outside
-    mean = decomposition.forward(torch.randn(1, 1, 3), none, torch.empty(0, 1, 1), Avg().program, empty)
-    assert mean.tolist() == [[[0.0]]]
-    x = torch.tensor([[1.0, -torch.inf], [2.0, 3.0]]).reshape(1, 1, 2, 2)
-    none = torch.empty(0, 1, 1, 1, 2, 2)
-    for a in (0.0, 1.0):
-        window, mix = W(2).of(), torch.full((1, 1, 1, 1), a)
-        expected = reference.forward(x, none, mix, MIXED.program, window)
-        assert torch.equal(decomposition.forward(x, none, mix, MIXED.program, window), expected)

@@ -1,7 +1,8 @@
 """The same function from PyTorch's own operations: a max pooling, a convolution per mask or filter, and the tree.
 
 Slower than the operator, but made of what others understand: exporters (ONNX, ExecuTorch), forward-mode AD and nested
-function transforms. Nothing branches on the input's size, so it may be a symbol.
+function transforms. Nothing branches on the input's size, so it may be a symbol. It differs from the operator in one
+case: a weight that is infinite or NaN makes NaN of a region that reaches into the padding, as in a convolution.
 """
 
 from __future__ import annotations

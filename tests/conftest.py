@@ -1,5 +1,8 @@
 """Memory that is handed out uninitialised is NaN in every test, so that a cell nobody wrote cannot pass.
 
+Tests run side by side, so each process, and each that it starts, has one thread: on busy cores two threads that wait
+for each other can take thirty times as long.
+
 Compiled graphs are kept in a directory of this run alone: the common cache may hold what was compiled for another
 setting of the processor, or what a killed process left.
 """
@@ -15,12 +18,14 @@ import torch
 
 COMPILED = tempfile.mkdtemp(prefix="learnpool-compiled-")
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = COMPILED
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)  # before fixtures of a module or a session
 atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
 def _nan_in_fresh_memory():
-    torch.set_num_threads(1)  # tests run side by side
+    torch.set_num_threads(1)  # whatever the test before left
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True

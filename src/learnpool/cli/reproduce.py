@@ -12,7 +12,8 @@ from .train import parse_change
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…", help="Experiments as --list names them, or all.")
+        list[str] | None,
+        typer.Argument(metavar="NAME…", help="Experiments as --list names them; all: all of the paper."),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
     preset: options.Preset = "cpu",
@@ -79,7 +80,8 @@ def reproduce(
             print(f"{', '.join(selection)}:", estimate.describe_plan(runs, out / "runs", at_once, **measured), sep="\n")
             return
         if pages_only:
-            pages = lab.write_site(selection, scale, out, command=command, data_dir=data_dir, console=console)
+            where: dict[str, Any] = {"command": command, "data_dir": data_dir}
+            pages = lab.write_site(selection, scale, out, threads=threads, console=console, **where)
         else:
             pages = lab.reproduce(selection, scale, out, command=command, console=console, **arguments)
     except (RunError, DataError) as error:

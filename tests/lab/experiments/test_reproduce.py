@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from learnpool.lab.data import load as load_data
-from learnpool.lab.experiments import configurations, invariance, reproduce, tsne
+from learnpool.lab.experiments import configurations, invariance, reproduce, starts, tsne
 from learnpool.lab.experiments.experiment import VARIANTS, Scale
 from learnpool.lab.experiments.notes import describe_differences
 from learnpool.lab.experiments.results import Results
@@ -19,6 +19,8 @@ from learnpool.lab.runs.train import train
 
 TINY = Scale("cpu", 2, ("digits",), {"epochs": 1, "width": 0.05, "train_size": 120, "batch": 40})
 
+CHOICES = (("gated", "neutral", 1.0), ("tree2+max", "neutral", 1.0), ("tree2+max", "spread", 10.0))
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -26,6 +28,7 @@ def site(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper")
     patch = pytest.MonkeyPatch()
     patch.setattr(tsne, "IMAGES", 60)
+    patch.setattr(starts, "CHOICES", CHOICES)
     for run in reproduce.plan(reproduce.NAMES, TINY)[:-1]:
         train(run, out / "runs", threads=1)
     pages = reproduce.reproduce(reproduce.NAMES, TINY, out, command="learnpool reproduce all", jobs=1)
@@ -185,3 +188,22 @@ def test_the_command_line(learnpool, site):
 def test_unknown_changes_are_refused():
     with pytest.raises(RunError, match="unknown field"):
         Scale(changes={"colour": 1}).runs("digits", "max")
+
+
+def test_starts_are_judged_on_validation_images(site):
+    found = read(site, "starts")
+    assert list(found["digits"]) == ["gated, neutral, 1", "tree2+max, neutral, 1", "tree2+max, spread, 10"]
+    for choice, errors in zip(CHOICES, found["digits"].values(), strict=True):
+        results = [read_result(site[0] / "runs" / run.id) for run in starts.list_runs(TINY, "digits", choice)]
+        assert errors == [result.validation_error for result in results]
+    means = {label: sum(errors) for label, errors in found["digits"].items() if label.startswith("tree2")}
+    best = min(means, key=means.get).split(", ")
+    assert f"tree2+max: best from {best[1]} at {best[2]} × the rate" in found["answer"][1]
+    page = (site[0] / "starts.html").read_text()
+    assert all(f"{start}: gate ω" in page for start in starts.starts.STARTS)
+
+
+def test_all_is_all_of_the_paper_and_others_are_asked_for_by_name():
+    assert reproduce.choose(["all"]) == list(reproduce.IN_PAPER)
+    assert reproduce.choose(["starts", "all", "table1"]) == ["starts", *reproduce.IN_PAPER]
+    assert set(reproduce.NAMES) - set(reproduce.IN_PAPER) == {"beyond", "starts"}

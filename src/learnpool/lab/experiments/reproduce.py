@@ -15,16 +15,17 @@ from rich.console import Console
 from ... import __version__
 from ...formatting import format_count
 from ...names import suggest
-from .. import files, progress
+from .. import files, hardware, progress
 from ..comparison.compare import train_missing
 from ..runs.run import Run, RunError
 from .experiment import Experiment, Figure, Scale
 from .results import Results
 
-NAMES = (
+IN_PAPER = (
     "table1", "table2", "filter", "depth", "alternatives", "table4", "sharing", "invariance", "tsne", "timing",
     "configurations",
 )  # fmt: skip
+NAMES = (*IN_PAPER, "beyond", "starts")
 
 
 def find(name: str) -> Experiment:
@@ -35,11 +36,11 @@ def find(name: str) -> Experiment:
 
 
 def choose(names: Sequence[str]) -> list[str]:
-    """The experiments asked for, each once; ``all`` is all of them."""
-    experiments = list(NAMES) if "all" in names else list(dict.fromkeys(names))
+    """The experiments asked for, each once; ``all`` is all of the paper's."""
+    experiments = [found for name in names for found in (IN_PAPER if name == "all" else (name,))]
     for name in experiments:
         find(name)
-    return experiments
+    return list(dict.fromkeys(experiments))
 
 
 def plan(names: Sequence[str], scale: Scale) -> list[Run]:
@@ -61,7 +62,8 @@ def reproduce(
     files.make_directory(out / "runs")
     if runs:
         train_missing(runs, out / "runs", console=console, **options)
-    return write_site(names, scale, out, command=command, data_dir=options.get("data_dir"), console=console)
+    shared = {name: options[name] for name in ("data_dir", "threads") if name in options}
+    return write_site(names, scale, out, command=command, console=console, **shared)
 
 
 def write_site(
@@ -71,13 +73,14 @@ def write_site(
     *,
     command: str,
     data_dir: Path | None = None,
+    threads: int = 1,
     console: Console | None = None,
 ) -> list[Path]:
     """The pages of these experiments, from what is finished; networks are measured where a page needs it."""
     files.make_directory(out / "runs")
     shown = console or Console(quiet=True)
     written = []
-    with progress.show_bar("pages", shown) as show:
+    with hardware.use_threads(threads), progress.show_bar("pages", shown) as show:
         results = Results(out / "runs", data_dir)
         for done, name in enumerate(names):
             show(done, len(names), name)

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -131,6 +131,23 @@ def report_usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def report_training_errors(format_interruption: Callable[[], str]) -> Iterator[None]:
+    """What may end training inside is one line: exit code 2 for a mistake of the user, 1 for training that fails."""
+    from ..lab.data import DataError, ImageError
+    from ..lab.runs.run import RunError
+    from ..lab.runs.training import TrainingError
+
+    try:
+        yield
+    except (RunError, DataError) as error:
+        fail(str(error), 2, alone=isinstance(error, ImageError))
+    except TrainingError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail(format_interruption(), INTERRUPTED)
 
 
 def list_versions() -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..formatting import escape_control_characters
-from . import INTERRUPTED, fail, options, report_usage_errors
+from . import options, report_usage_errors
 from .train import parse_change, print_remarks
 
 POOLS = "max,avg,half,mixed,gated,tree2"
@@ -54,9 +54,6 @@ def compare(
 
     from ..lab.comparison import compare as lab
     from ..lab.comparison import estimate
-    from ..lab.data import DataError
-    from ..lab.runs.run import RunError
-    from ..lab.runs.train import TrainingError
     from ..names import split_names
 
     changes: dict[str, Any] = {"net": model}
@@ -68,21 +65,12 @@ def compare(
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     stdout = sys.stdout
-    try:
-        with redirect_stdout(sys.stderr):  # what a user's network prints is no result
-            if dry_run:
-                print(
-                    estimate.describe_plan(runs, out, lab.count_jobs(jobs, threads, len(runs)), **arguments),
-                    file=stdout,
-                )
-                return
-            compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **arguments)
-    except (RunError, DataError) as error:
-        fail(str(error), 2)
-    except TrainingError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
-        fail(f"interrupted; every run in {out} keeps its whole epochs, the same command goes on", INTERRUPTED)
+    with options.report_interrupted_runs(out), redirect_stdout(sys.stderr):  # what a user's network prints is no result
+        if dry_run:
+            at_once = lab.count_jobs(jobs, threads, len(runs))
+            print(estimate.describe_plan(runs, out, at_once, **arguments), file=stdout)
+            return
+        compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **arguments)
     if as_json:
         records = [lab.to_record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))

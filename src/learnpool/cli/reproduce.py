@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import INTERRUPTED, fail, options, report_usage_errors
+from . import options, report_usage_errors
 from .train import parse_change
 
 
@@ -44,11 +44,8 @@ def reproduce(
 
     from ..lab.comparison import estimate
     from ..lab.comparison.compare import count_jobs
-    from ..lab.data import DataError
     from ..lab.experiments import reproduce as lab
     from ..lab.experiments.experiment import Scale
-    from ..lab.runs.run import RunError
-    from ..lab.runs.train import TrainingError
     from ..names import split_names
 
     console = Console(stderr=True) if not quiet else None
@@ -73,7 +70,7 @@ def reproduce(
     words += ["--data-dir", str(data_dir)] if data_dir else []
     command = shlex.join([*words, "--out", str(out)])
     arguments = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
-    try:
+    with options.report_interrupted_runs(out):
         if dry_run:
             at_once = count_jobs(jobs, threads, len(runs))
             measured = {"data_dir": data_dir, "threads": threads, "device": device}
@@ -84,10 +81,4 @@ def reproduce(
             pages = lab.write_site(selection, scale, out, threads=threads, console=console, **where)
         else:
             pages = lab.reproduce(selection, scale, out, command=command, console=console, **arguments)
-    except (RunError, DataError) as error:
-        fail(str(error), 2)
-    except TrainingError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
-        fail(f"interrupted; every run in {out} keeps its whole epochs, the same command goes on", INTERRUPTED)
     print(*(f"Written: {page}" for page in pages), sep="\n")

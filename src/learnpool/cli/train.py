@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import escape_control_characters, format_count
-from . import INTERRUPTED, fail, options, report_usage_errors
+from . import options, report_training_errors, report_usage_errors
 
 NAMED = 20  # images that are skipped
 
@@ -105,9 +105,7 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any)
     from rich.console import Console
 
     from ..lab import progress
-    from ..lab.data import DataError, ImageError
     from ..lab.runs import train as lab
-    from ..lab.runs.run import RunError
 
     bar = ExitStack()
     update: list[Any] = []  # the bar begins with the first step, so that an error before it stands alone
@@ -118,15 +116,9 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any)
         error = f", {step.metrics['validation_error']:.1f} % wrong" if step.metrics else ""
         update[0](step.step, step.steps, f"epoch {step.epoch} of {run.epochs}{error}, rate {step.rate:.2g}")
 
-    try:
-        with redirect_stdout(sys.stderr), bar:  # what a user's network prints is no result
-            return lab.train(run, out, watch=watch if show else None, **arguments)
-    except (RunError, DataError) as error:
-        fail(str(error), 2, alone=isinstance(error, ImageError))
-    except lab.TrainingError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
-        fail(_format_interruption(run, out), INTERRUPTED)
+    # What a user's network prints is no result.
+    with report_training_errors(lambda: _format_interruption(run, out)), redirect_stdout(sys.stderr), bar:
+        return lab.train(run, out, watch=watch if show else None, **arguments)
 
 
 def _format_interruption(run: "Run", out: Path) -> str:

@@ -25,10 +25,16 @@ def test_an_error_near_chance_is_a_guess(error, guess):
 def test_a_baseline_at_chance_level_is_said_first():
     caveats = find_caveats([training("max", [90.28, 90.0]), training("conv", [89.45, 89.0])], 89.81, 540)
     assert caveats.unlearned
-    assert caveats.sentences[0] == (
+    (sentence,) = caveats.sentences
+    assert sentence == (
         "Nothing can be said about pools yet: with max the network has 90.14 % test error, and guessing has 89.81 %. "
         "Train longer, or at another rate."
     )
+
+
+def test_the_mean_over_seeds_decides_about_chance():
+    caveats = find_caveats([training("max", [90.0, 90.0, 60.0]), training("gated", [90.0] * 3)], 90.0, 1000)
+    assert (caveats.sentences, caveats.unlearned) == (("At chance level (90.00 % test error): gated.",), False)
 
 
 def test_an_error_below_chance_on_few_images_says_why_it_counts_as_a_guess():
@@ -49,6 +55,10 @@ def test_another_pool_at_chance_level_is_named():
         ([[80.0, 60.0], [80.0, 70.0]], (80.0, 65.0, "epoch")),
         ([[9.0, 5.0, 4.9]], None),
         ([[0.6, 0.3]], None),  # half of it, but a few images
+        ([[5.0, 4.3]], None),  # a seventh, but less than a point
+        ([[8.0, 6.5]], (8.0, 6.5, "epoch")),  # more than a point
+        ([[50.0, 46.0]], None),  # more than a point, but less than a tenth
+        ([[50.0, 44.0]], (50.0, 44.0, "epoch")),  # more than a tenth
         ([[*range(100, 70, -1)]], None),  # 73 to 71 in the last three of thirty
         ([[*range(120, 0, -4)]], (16.0, 4.0, "3 epochs")),
         # CIFAR10 in 16 epochs of one cycle: what a schedule that ends looks like
@@ -65,8 +75,10 @@ def test_gates_that_did_not_move_are_named():
     pools = [
         training("max", [5.0]),
         training("gated", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.998}),
-        training("tree2", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.9}),
+        training("tree2", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.994}),
     ]
+    pools[1].entropies.append({"pool1.gate0.entropy": 0.996, "pool2.gate0.entropy": 0.998})  # the next seed
+    pools[2].entropies.append(pools[1].entropies[0])
     (sentence,) = find_caveats(pools, 90.0, 1000).sentences
     assert sentence.startswith("Gates did not move (entropy 1.00 bit): gated. ")
     assert "--set pool_rate=10" in sentence

@@ -39,21 +39,13 @@ def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **cha
     return list(dict.fromkeys(runs))
 
 
-def compare(
-    runs: Sequence[Run],
-    out: Path,
-    *,
-    jobs: int | None = None,
-    ray: str | None = None,
-    console: Console | None = None,
-    **options: Any,
-) -> dict[Path, Comparison]:
+def compare(runs: Sequence[Run], out: Path, **options: Any) -> dict[Path, Comparison]:
     """Train what is missing in ``out``, write ``report.html`` and ``compare.json`` there, and return what they say.
 
-    For several data sets that is a report each, ``report-mnist.html`` and so on. A report of other runs is not
-    replaced: then ours has the names of its pools too.
+    The options are those of ``train_missing``. For several data sets that is a report each, ``report-mnist.html`` and
+    so on. A report of other runs is not replaced: then ours has the names of its pools too.
     """
-    train_missing(runs, out, jobs=jobs, ray=ray, console=console, **options)
+    train_missing(runs, out, **options)
     comparisons = {}
     for data in (several := list(dict.fromkeys(run.data for run in runs))):
         ours = [run for run in runs if run.data == data]

@@ -207,3 +207,22 @@ def test_all_is_all_of_the_paper_and_others_are_asked_for_by_name():
     assert reproduce.choose(["all"]) == list(reproduce.IN_PAPER)
     assert reproduce.choose(["starts", "all", "table1"]) == ["starts", *reproduce.IN_PAPER]
     assert set(reproduce.NAMES) - set(reproduce.IN_PAPER) == {"beyond", "starts"}
+
+
+def test_a_page_says_what_to_know_first_and_where_the_paper_disagrees(site):
+    assert any(said.startswith("Nothing can be said about pools yet") for said in read(site, "table1")["answer"])
+    page = (site[0] / "table1.html").read_text()
+    assert "50/50 mix on CIFAR10: table 8.11, text 8.07." in page
+    assert "disagrees with itself" not in (site[0] / "timing.html").read_text()
+    assert {name for entry in PAPER["disagreements"] for name in entry["pages"]} <= set(reproduce.NAMES)
+
+
+def test_the_index_links_other_scales(site):
+    out, _ = site
+    scale = Scale("cpu", 1, ("digits",), {"epochs": 2})
+    reproduce.write_site(["configurations"], scale, out / "longer", command="learnpool reproduce configurations")
+    reproduce.write_site(["configurations"], TINY, out, command="learnpool reproduce configurations")
+    assert (
+        '<a href="longer/index.html">longer</a>: digits, preset cpu, 1 seed, epochs 2'
+        in (out / "index.html").read_text()
+    )

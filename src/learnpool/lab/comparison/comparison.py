@@ -31,6 +31,12 @@ class FinishedRun:
     digest: str  # of the images
 
     @property
+    def chance_error(self) -> float:
+        """The error of guessing, in %; as if all classes were equally frequent where an older result does not say."""
+        known = self.result.chance_error
+        return 100 * (1 - 1 / len(self.classes)) if known is None else known
+
+    @property
     def score(self) -> RunScore:
         """An epoch takes its median; on CPUs in CPU time, so that another program on the machine does not count."""
         clock = "cpu_seconds" if self.starts[-1]["device"] == "cpu" else "seconds"
@@ -60,9 +66,8 @@ class Comparison:
 
     @property
     def chance_error(self) -> float:
-        """The error of guessing, in %; as if all classes were equally frequent where an older result does not say."""
-        known = self.first.result.chance_error
-        return 100 * (1 - 1 / len(self.first.classes)) if known is None else known
+        """The error of guessing, in %."""
+        return self.first.chance_error
 
     def runs_of(self, pool: str) -> list[FinishedRun]:
         return [finished for finished in self.runs if finished.run.pool == pool]
@@ -80,7 +85,7 @@ class Comparison:
     @property
     def caveats(self) -> Caveats:
         """Why the numbers may say nothing about pools."""
-        training = [_read_training(summary.pool, self.runs_of(summary.pool)) for summary in self.pools]
+        training = [read_training(summary.pool, self.runs_of(summary.pool)) for summary in self.pools]
         return find_caveats(training, self.chance_error, self.first.result.images["test"])
 
 
@@ -111,7 +116,8 @@ def read_run(path: Path) -> FinishedRun:
     return FinishedRun(path, run, result, metrics, directory.read_starts(path), tuple(saved["classes"]), saved["data"])
 
 
-def _read_training(pool: str, runs: Sequence[FinishedRun]) -> PoolTraining:
+def read_training(pool: str, runs: Sequence[FinishedRun]) -> PoolTraining:
+    """How the runs of one pool trained."""
     return PoolTraining(
         pool,
         [finished.result.test_error for finished in runs],

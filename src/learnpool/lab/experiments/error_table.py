@@ -56,9 +56,10 @@ class ErrorTable:
         parts: list[Table | Figure] = []
         answer, record = [], {}
         for data in scale.choose(self.data):
-            lines = results.summarize({row.label: row.runs(scale, data) for row in self.rows})
+            groups = {row.label: row.runs(scale, data) for row in self.rows}
+            lines = results.summarize(groups)
             parts.append(self._build_table(scale, results, data, lines))
-            answer.append(self._describe(data, lines))
+            answer += [self._describe(data, lines), *results.list_caveats({label: groups[label] for label in lines})]
             if len(lines) > 1:
                 parts.append(figures.draw_differences([(row, lines.get(row.label)) for row in self.rows], data))
             record[data] = {label: list(line.errors) for label, line in lines.items()}

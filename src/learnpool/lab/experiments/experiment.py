@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...formatting import format_count
 from ...names import parse
 from ...nets.dsn import STRIDED
 from ...tree import decode
@@ -58,6 +59,12 @@ class Scale:
             raise RunError(f"--set: {odd} is part of the experiment; see --data and --seeds")
         if self.seeds < 1:
             raise RunError(f"--seeds: wanted at least 1, got {self.seeds}")
+
+    def describe(self) -> str:
+        """``cifar10+, preset cpu, 5 seeds, train_size 10000``."""
+        words = [", ".join(self.data)] if self.data else []
+        words += [f"preset {self.preset}", format_count(self.seeds, "seed")]
+        return ", ".join([*words, *(f"{name} {value}" for name, value in self.changes.items())])
 
     def choose(self, data: Sequence[str]) -> list[str]:
         """The data sets of an experiment that are asked for."""

@@ -17,6 +17,7 @@ from ...formatting import format_count
 from ...names import suggest
 from .. import files, hardware, progress
 from ..comparison.compare import train_missing
+from ..paper import PAPER
 from ..runs.run import Run, RunError
 from .experiment import Experiment, Figure, Scale
 from .results import Results
@@ -86,21 +87,24 @@ def write_site(
             show(done, len(names), name)
             experiment = find(name)
             page = experiment.build_page(scale, results)
-            content = render("page.html", name=name, experiment=experiment, page=page, scale=scale, command=command)
+            contradictions = [entry["text"] for entry in PAPER["disagreements"] if name in entry["pages"]]
+            values = {"experiment": experiment, "page": page, "contradictions": contradictions}
+            content = render("page.html", scale=scale, command=command, **values)
             written.append(out / f"{name}.html")
             files.write_bytes(written[-1], content.encode())
             files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})
         show(len(names), len(names), "")
     listed = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
-    answers = {name: _read_answer(out / f"{name}.json") for name, _ in listed}
-    index = render("index.html", listed=listed, answers=answers, scale=scale, command=command)
+    answers = {name: _read(out / f"{name}.json")["answer"] for name, _ in listed}
+    files.write_json(out / "index.json", {"scale": scale.describe()})
+    others = {path.parent.name: _read(path)["scale"] for path in sorted(out.glob("*/index.json"))}
+    index = render("index.html", listed=listed, answers=answers, others=others, scale=scale, command=command)
     files.write_bytes(out / "index.html", index.encode())
     return [out / "index.html", *written]
 
 
-def _read_answer(path: Path) -> list[str]:
-    answer: list[str] = json.loads(path.read_text(encoding="utf-8"))["answer"]
-    return answer
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def render(template: str, **values: Any) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import files
-from ..comparison.comparison import FinishedRun, read_run
+from ..comparison.caveats import find_caveats
+from ..comparison.comparison import FinishedRun, read_run, read_training
 from ..comparison.summary import PoolSummary, summarize
 from ..runs import directory
 from ..runs.run import Run
@@ -40,6 +41,15 @@ class Results:
         images = next(iter(finished.values()))[0].result.images["test"]
         scores = {label: {e.run.seed: e.score for e in entries} for label, entries in finished.items()}
         return {line.pool: line for line in summarize(scores, images)}
+
+    def list_caveats(self, groups: Mapping[str, Sequence[Run]]) -> list[str]:
+        """What to know before reading the numbers of these groups, all finished; the first is the baseline."""
+        entries = {label: [e for run in runs if (e := self.find(run))] for label, runs in groups.items()}
+        if not entries:
+            return []
+        first = next(iter(entries.values()))[0]
+        trained = [read_training(label, runs) for label, runs in entries.items()]
+        return list(find_caveats(trained, first.chance_error, first.result.images["test"]).sentences)
 
     def measure(self, run: Run, name: str, make: Callable[[FinishedRun], Any]) -> Any:
         """The value of ``make(run)``, cached as ``name.json`` in the run's directory; None if it is unfinished."""

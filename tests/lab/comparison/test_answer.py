@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from learnpool.lab.comparison.answer import compose_answer, describe_pool
+from learnpool.lab.comparison.answer import compose_answer, describe_pool, format_error
 from learnpool.lab.comparison.summary import PairedDifference, RunScore, count_seeds_needed, summarize
 
 IMAGES = 200  # one of them is half a point
@@ -58,9 +58,15 @@ def test_the_interval_is_that_of_the_table_whatever_the_word(mean, text):
     assert describe_pool(replace(pool, difference=PairedDifference(mean, test)), "max", 1).startswith(text)
 
 
-def test_fewer_parameters_have_their_sign():
+@pytest.mark.parametrize(("extra", "text"), [(-1_500, "−1,500"), (-1, "−1"), (0, "0"), (1_500, "1,500")])
+def test_fewer_parameters_have_their_sign(extra, text):
     pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])[1]
-    assert "; −1,500 parameters, +10 % time" in describe_pool(replace(pool, extra_parameters=-1_500), "max", 1)
+    assert f"; {text} parameters, +10 % time" in describe_pool(replace(pool, extra_parameters=extra), "max", 1)
+
+
+def test_an_error_has_its_spread():
+    assert format_error(summaries(max=[5.0, 6.0, 7.0])[0]) == "6.00 ± 1.00"
+    assert format_error(summaries(max=[5.0])[0]) == "5.00"
 
 
 def test_a_win_is_called_one_only_after_the_correction():
@@ -75,7 +81,8 @@ def test_a_win_is_called_one_only_after_the_correction():
 
 def test_the_best_is_the_lowest_error_and_all_are_judged():
     text = answer(max=[9.0, 9.5, 9.0], half=[9.0, 8.5, 9.5], gated=[4.0, 4.5, 4.5])
-    assert text.startswith("gated: 4.83 points less test error")
+    assert text.startswith("gated: 4.83 points less test error than max (Holm's interval ")
+    assert ", corrected for 2 pools like the interval)" in text
     assert text.endswith("Against max (9.17 % test error): significantly better: gated; no clear difference: half.")
 
 

@@ -94,11 +94,24 @@ def test_pairs_are_of_one_seed_and_equal_ones_are_no_certainty():
     assert (test.low, test.high) == pytest.approx((1 - 1.242069, 1 + 1.242069), abs=1e-6)
 
 
-def test_what_a_line_holds():
-    base, line = summarize(made(max=[5.0, 6.0, 7.0], gated=[4.0, 5.0, 9.0]), IMAGES)
+def test_what_a_summary_holds():
+    base, pool = summarize(made(max=[5.0, 6.0, 7.0], gated=[4.0, 5.0, 9.0]), IMAGES)
     assert (base.mean, base.spread, base.difference) == (6.0, 1.0, None)
-    assert (line.mean, line.extra_parameters, line.pool_parameters) == (6.0, 1, 1)
-    assert (line.seconds, line.extra_time, line.memory) == pytest.approx((1.1, 0.1, 10**6))
+    assert (pool.mean, pool.extra_parameters, pool.pool_parameters) == (6.0, 1, 1)
+    assert (pool.seconds, pool.extra_time, pool.memory) == pytest.approx((1.1, 0.1, 10**6))
+
+
+def test_time_is_the_median_and_memory_the_most_of_all_seeds():
+    scores = {"max": {0: RunScore(5.0, 1.0, memory=7), 1: RunScore(5.0, 1.0), 2: RunScore(5.0, 1.0)}}
+    scores["gated"] = {0: RunScore(5.0, 9.0, memory=1), 1: RunScore(5.0, 2.0, memory=3), 2: RunScore(5.0, 1.5)}
+    base, pool = summarize(scores, IMAGES)
+    assert (base.memory, pool.seconds, pool.extra_time, pool.memory) == (7, 2.0, 1.0, 3)
+
+
+@pytest.mark.parametrize(("sign", "verdict"), [(-1, "better"), (1, "worse")])
+def test_the_sign_of_a_small_difference_decides(sign, verdict):
+    (difference,) = compute_differences([[sign * 0.5, sign * 0.51, sign * 0.49]], step=0.01)
+    assert difference.verdict == verdict
 
 
 def test_what_cannot_be_compared():

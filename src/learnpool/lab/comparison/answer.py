@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...formatting import format_count, format_number, format_percent
-from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
+from .summary import MOST_SEEDS, POWER, PoolSummary, Verdict
 
 VERDICTS = {
     Verdict.BETTER: "significantly better",
@@ -20,9 +20,10 @@ def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True)
     Without ``name_seeds`` no number of further seeds is named: if the networks did not learn, more seeds do not help.
     """
     best = find_best(summaries)
+    difference = best.difference
     sentences = [f"{describe_pool(best, summaries[0].pool, len(summaries) - 1)}."]
-    if best.difference is not None and best.difference.verdict is Verdict.NOT_SIGNIFICANT and name_seeds:
-        sentences.append(describe_seeds_needed(best.difference))
+    if difference is not None and difference.test is not None and not difference.is_significant and name_seeds:
+        sentences.append(describe_seeds_needed(difference.mean, difference.test.more_seeds))
     return *sentences, describe_verdicts(summaries)
 
 
@@ -38,7 +39,7 @@ def describe_pool(summary: PoolSummary, baseline: str, pools: int) -> str:
     difference = summary.difference
     if difference is None:
         return f"{summary.pool}: {format_number(summary.mean)} % test error"
-    amount = "no difference in test error from" if is_zero(difference) else format_amount(difference.mean)
+    amount = "no difference in test error from" if is_zero(difference.mean) else format_amount(difference.mean)
     extra = summary.extra_parameters
     cost = f"{extra:+,} parameters".replace("-", "−") if extra < 0 else format_count(extra, "parameter")
     cost += f", {format_percent(summary.extra_time, sign=True)} time"
@@ -51,9 +52,9 @@ def describe_pool(summary: PoolSummary, baseline: str, pools: int) -> str:
     return f"{summary.pool}: {amount} {baseline} ({interval}): {verdict} ({p}); {cost}"
 
 
-def is_zero(difference: PairedDifference) -> bool:
+def is_zero(change: float) -> bool:
     """Whether a difference is none in the digits that are shown."""
-    return not round(difference.mean, 2)
+    return not round(change, 2)
 
 
 def format_amount(change: float) -> str:
@@ -72,13 +73,13 @@ def format_error(summary: PoolSummary) -> str:
     return format_number(summary.mean) + spread
 
 
-def describe_seeds_needed(difference: PairedDifference) -> str:
+def describe_seeds_needed(change: float, more_seeds: int | None) -> str:
     """How many seeds a difference that is not significant lacks."""
-    if is_zero(difference) or difference.test is None:
+    if is_zero(change):
         return "No difference was seen, so no number of seeds would show one."
-    if difference.test.more_seeds is None:
+    if more_seeds is None:
         return f"To see a difference this small, even {MOST_SEEDS:,} seeds would not do."
-    seeds, chance = format_count(difference.test.more_seeds, "more seed"), format_percent(POWER)
+    seeds, chance = format_count(more_seeds, "more seed"), format_percent(POWER)
     return f"{seeds} would show it with {chance} chance, if the true difference and its spread are those seen."
 
 

@@ -76,6 +76,7 @@ def test_a_win_is_called_one_only_after_the_correction():
     text = answer(**win, **others)
     assert "not significant (p = 0.053, corrected for 15 pools like the interval)" in text
     assert "no clear difference: gated, p0" in text
+    assert "more seed" in text
     assert "(Holm's interval −9." in text  # and no longer one that leaves out zero
 
 

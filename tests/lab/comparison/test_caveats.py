@@ -75,10 +75,10 @@ def test_gates_that_did_not_move_are_named():
     pools = [
         training("max", [5.0]),
         training("gated", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.998}),
-        training("tree2", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.994}),
+        training("tree2", [5.0], **{"pool1.gate0.entropy": 0.9996, "pool2.gate0.entropy": 0.998}),
     ]
     pools[1].entropies.append({"pool1.gate0.entropy": 0.996, "pool2.gate0.entropy": 0.998})  # the next seed
-    pools[2].entropies.append(pools[1].entropies[0])
+    pools[2].entropies.append({"pool1.gate0.entropy": 0.996, "pool2.gate0.entropy": 0.994})
     (sentence,) = find_caveats(pools, 90.0, 1000).sentences
     assert sentence.startswith("Gates did not move (entropy 1.00 bit): gated. ")
     assert "--set pool_rate=10" in sentence

@@ -74,6 +74,7 @@ def test_a_stricter_level_needs_more_seeds_and_nothing_needs_none():
 )
 def test_a_large_effect_needs_few_seeds(effect, level, n):
     assert count_seeds_needed(effect, level) == n
+    assert count_seeds_needed(1_000, 0.05) == 2
     assert all(0 <= compute_power(effect, k, level) <= 1 for k in range(2, 60))
 
 
@@ -92,6 +93,11 @@ def test_pairs_are_of_one_seed_and_equal_ones_are_no_certainty():
     assert difference.mean == 1
     # Equal differences have no spread; one image (0.5 points) is taken: 4.302653 · 0.5 / √3 = 1.242069.
     assert (test.low, test.high) == pytest.approx((1 - 1.242069, 1 + 1.242069), abs=1e-6)
+
+
+def test_a_spread_below_one_image_is_taken_as_one():
+    (difference,) = compute_differences([[0.9, 1.0, 1.1]], step=0.5)
+    assert difference.test.high - difference.mean == pytest.approx(1.242069, abs=1e-6)
 
 
 def test_what_a_summary_holds():

@@ -8,6 +8,7 @@ better or worse.
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -139,8 +140,8 @@ def compute_differences(changes: Sequence[Sequence[float]], step: float) -> list
     differences = []
     for mean, spread, p, (p_holm, level) in zip(means, spreads, ps, correct_by_holm(ps), strict=True):
         reach = float(stats.t.ppf(1 - level / 2, n - 1)) * spread / n**0.5
-        needed = None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)
-        more = None if needed is None else max(1, needed - n)
+        needed = None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)  # above n, or it were significant
+        more = None if needed is None else needed - n
         differences.append(PairedDifference(mean, PairedTest(mean - reach, mean + reach, level, p, p_holm, more)))
     return differences
 
@@ -167,7 +168,9 @@ def count_seeds_needed(effect: float, level: float) -> int | None:
     """
     if not effect or not math.isfinite(effect):
         return None
-    return next((n for n in range(2, MOST_SEEDS + 1) if compute_power(abs(effect), n, level) >= POWER), None)
+    seeds = range(2, MOST_SEEDS + 1)  # the power grows with them
+    place = bisect.bisect_left(seeds, POWER, key=lambda n: compute_power(abs(effect), n, level))
+    return seeds[place] if place < len(seeds) else None
 
 
 def compute_power(effect: float, n: int, level: float) -> float:

@@ -146,12 +146,15 @@ def test_augmented_and_plain_cifar10_are_different_runs():
     assert {name for name in VARIANTS if name != "digits"} == set(SETS)
 
 
-def test_a_pool_without_masks_is_one_run_for_all_starts():
-    runs = {start: Scale(changes={"start": start}) for start in ("neutral", "spread")}
-    for pool in ("max", "conv", "half", "mixed:channel", "stochastic"):
-        assert len({scale.runs("digits", pool)[0] for scale in runs.values()}) == 1
-    for pool in ("gated", "tree2+max", "mixed+filter"):
-        assert len({scale.runs("digits", pool)[0] for scale in runs.values()}) == 2
+def test_one_run_serves_all_starts_and_rates_of_pools_that_do_not_have_them():
+    one, other = Scale(changes={"start": "neutral"}), Scale(changes={"start": "spread", "pool_rate": 10.0})
+    same = {
+        pool: one.runs("cifar10", pool) == other.runs("cifar10", pool) for pool in ("max", "half", "stochastic", "conv")
+    }
+    assert all(same.values())
+    (mixed, *_), (faster, *_) = (scale.runs("cifar10", "mixed") for scale in (one, other))
+    assert (mixed.start, faster.start, faster.pool_rate) == ("neutral", "neutral", 10)  # a proportion has a rate
+    assert other.runs("cifar10", "max+gated")[0].start == "spread"
 
 
 def test_mistakes_are_one_line(learnpool):

@@ -34,13 +34,17 @@ LABELS = {
 }  # fmt: skip
 
 
-NO_START = "neutral"  # of pools that have nothing to start: one run serves whatever start the others have
+# Fields of pools that have nothing to start or to learn: one run serves whatever the others have.
+NO_START: dict[str, Any] = {"start": "neutral"}
+NO_RATE: dict[str, Any] = {"pool_rate": 1.0}
 
 
-def has_masks(pool: str) -> bool:
-    """Whether a pool has masks or filters, and so start values."""
+def fix_unused(pool: str) -> dict[str, Any]:
+    """The fields that make no difference to these pools, at their fixed values."""
     parts = () if pool == STRIDED else parse(pool).parts
-    return any(not isinstance(part.pool, str) and decode(part.pool.program).weights for part in parts)
+    programs = [decode(part.pool.program) for part in parts if not isinstance(part.pool, str)]
+    masks, learns = (any(getattr(p, kind) for p in programs) for kind in ("weights", "mixes"))
+    return (NO_START if not masks else {}) | (NO_RATE if not (masks or learns) else {})
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,7 @@ class Scale:
     def runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
         """One run for each seed, of a data set as the paper names it."""
         source, augmentation = VARIANTS[data]
-        fields = {**augmentation, **self.changes, **changes, "pool": pool}
-        if not has_masks(pool):
-            fields["start"] = NO_START
+        fields = {**augmentation, **self.changes, **changes, "pool": pool, **fix_unused(pool)}
         return [preset(self.preset, source, **fields, seed=seed) for seed in range(self.seeds)]
 
 

@@ -40,7 +40,7 @@ def build() -> typer.Typer:
 
     @app.command()
     def get(
-        name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar10, cifar100 or svhn.")],
+        name: Annotated[str, typer.Argument(help="mnist, cifar10, svhn, …; docs/data.md has them all.")],
         data_dir: DataDir = DEFAULT_DATA_DIR,
         mirror: Annotated[str | None, typer.Option(help="Address of a folder with the same files.")] = None,
         extra: Annotated[bool, typer.Option(help="svhn: also its 531,131 extra images, 1.3 GB.")] = True,

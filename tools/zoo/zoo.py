@@ -47,7 +47,7 @@ Written by `make test-zoo`, not by hand. Every network is built from a seed, wit
 - Where a backend is named, `torch.compile(fullgraph=True)` with it agrees with the uncompiled network.
 
 Max and average pools are counted together, as modules and as functional calls; "calls" are those of the replaced that
-are functional. Left are adaptive and global pools, and layers with a forward of their own.
+are functional. Left are adaptive and global pools, and windows of one cell.
 
 """
 

@@ -71,7 +71,8 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
         return f"{format_table(rows, right=range(2, 7))}\n\n{text}nothing to train."
     if unknown and not whole:
         return f"{format_table(rows, right=range(2, 7))}\n\n{text}no time could be measured.{unknown}"
-    text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now."
+    text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now,"
+    text += " and some seconds for each run to start."
     return f"{format_table(rows, right=range(2, 7))}\n\n{text}{unknown}"
 
 

@@ -1,4 +1,4 @@
-"""Functional calls: while a module's forward runs, the pool calls at known places of it go to submodules of it.
+"""Functional calls: while a module's forward runs, the pool calls at known locations go to submodules of it.
 
 A call is known by its position in the source of its function, so it means the same in train() and eval(), in loops and
 in a fresh process. The module keeps its class: its ``forward`` is shadowed by a ``RoutedForward`` in its ``__dict__``,
@@ -119,20 +119,20 @@ def unroute(owner: nn.Module, attributes: set[str]) -> None:
 
 
 def get_routes(owner: nn.Module) -> dict[str, Route]:
-    """The submodules that stand for functional calls of a module, and the calls."""
+    """The submodules that compute functional calls of a module, and the location and window of each call."""
     forward = owner.__dict__.get("_routed")
     return {} if forward is None else {name: key for key, name in forward.table.items()}
 
 
 def locate_call() -> str:
-    """Where the pool call stands that is being looked at, as ``module:function:line:column`` (of the call's end)."""
+    """The location of the pool call that is intercepted, as ``module:function:line:column`` (of the call's end)."""
     if torch.compiler.is_dynamo_compiling():
         return str(_locate_traced_call())
     return locate_frame(find_caller(sys._getframe(1)))
 
 
 def locate_frame(frame: FrameType) -> str:
-    """Where the call stands that a frame is in."""
+    """The location of the call that a frame is executing."""
     return format_location(
         frame.f_globals.get("__name__", ""), frame.f_code, find_position(frame.f_code, frame.f_lasti)
     )

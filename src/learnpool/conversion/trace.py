@@ -90,7 +90,7 @@ class _CallRecorder(TorchFunctionMode):
         """See what a pool is for: its output compared with its input, or a mean of squares beside a mean."""
         if name in _COMPARISONS and len(args) > 1:
             for call in self.calls:
-                if call.output is not None and _are(args[:2], call.input, call.output):
+                if call.output is not None and _is_pair(args[:2], call.input, call.output):
                     call.use = "compared with its own input (non-maximum suppression)"
         elif name in _POWERS and isinstance(out, Tensor):
             base, power = args[0], args[1] if len(args) > 1 else 2
@@ -107,7 +107,7 @@ class _CallRecorder(TorchFunctionMode):
                     call.use = other.use = "part of a variance, avg(x²) − avg(x)²"
 
 
-def _are(pair: Any, one: Tensor, other: Tensor) -> bool:
+def _is_pair(pair: Any, one: Tensor, other: Tensor) -> bool:
     """Whether two values are these two tensors, or views of all of them."""
 
     def same(a: Any, b: Tensor) -> bool:

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-baseline test-sanitize test-zoo check format clean
+.PHONY: demo test test-baseline test-sanitize test-triton test-zoo check format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
@@ -32,6 +32,17 @@ test-sanitize: $(SANITIZED)
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
 
+# The GPU kernels without a GPU: interpreted, and compiled for real ones. In an environment of their own: triton has 900 MB.
+test-triton: .venv-triton/.installed
+	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton.py
+	LEARNPOOL_REQUIRE_TRITON=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton_compilation.py
+
+.venv-triton/.installed: $(VENV)/.installed
+	$(PYTHON) -m venv .venv-triton
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" > $$(.venv-triton/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
+	.venv-triton/bin/pip install --quiet --no-deps triton==3.8.0
+	@touch $@
+
 # Third-party networks, in an environment of their own; writes docs/results/zoo.md. NAMES="resnet unet" tries some and writes nothing.
 test-zoo: .venv-zoo/.installed
 	.venv-zoo/bin/python tools/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
@@ -50,7 +61,7 @@ format: $(VENV)/.installed
 	$(BIN)/clang-format -i src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
 
 clean:
-	rm -rf $(VENV) .venv-zoo build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-zoo .venv-triton build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)

@@ -17,7 +17,7 @@ import torch
 
 from .. import __version__
 from ..formatting import escape_control_characters
-from ..ops import cpu
+from ..ops import cpu, triton
 
 if TYPE_CHECKING:
     import typer
@@ -155,8 +155,12 @@ def list_versions() -> list[tuple[str, str]]:
     rows = [("learnpool", __version__), ("torch", torch.__version__), ("python", platform.python_version())]
     rows += [("system", f"{platform.system()} {platform.machine()}"), ("threads", str(torch.get_num_threads()))]
     rows.append(("cpu", f"compiled kernel ({cpu.CPU.detail})" if cpu.CPU.live else f"reference ({cpu.CPU.detail})"))
+    gpu = f"{triton.GPU.detail} kernel" if triton.GPU.live else f"reference ({triton.GPU.detail})"
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:
         for index in range(torch.accelerator.device_count()):
-            rows.append((f"{accelerator.type}:{index}", "reference"))
+            kernel = gpu if accelerator.type == "cuda" else "reference (no kernel for this device)"
+            rows.append((f"{accelerator.type}:{index}", kernel))
+    if accelerator is None or accelerator.type != "cuda":
+        rows.append(("cuda", f"no GPU here; it would have the {gpu}"))
     return rows

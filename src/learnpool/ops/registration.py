@@ -2,7 +2,7 @@
 
 ====================================  ====================================================================
 schema                                defined here unless the compiled library, for use from C++, has it
-kernel                                the reference; a compiled one takes over on the devices that have it
+kernel                                the reference; C++ (CPU) or Triton (CUDA, ROCm) takes over where it is there
 fake                                  shapes without values, for torch.compile and torch.export
 decomposition                         PyTorch's own operations: exporters, forward mode, nested torch.func
 formula                               gradients of its tensors, for autograd
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, cpu, decomposition, operator, stochastic, vmap  # noqa: F401  (cpu loads the compiled library)
+from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap  # noqa: F401  (cpu loads its library)
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
@@ -122,3 +122,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 for _operator in OPERATORS:
     register(_operator)
+for _name, _kernel in triton.KERNELS.items():
+    LIBRARY.impl(_name, _kernel, "CUDA")  # ROCm's key too

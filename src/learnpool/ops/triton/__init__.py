@@ -1,0 +1,103 @@
+"""GPU kernels in Triton, for CUDA and ROCm: found here, imported and compiled when a GPU's tensor is first pooled.
+
+Triton comes with PyTorch's builds for GPUs; without it the reference serves. A kernel that does not compile is replaced
+by the reference from then on, with one warning.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...tree import from_program
+from .. import operator
+from ..cpu import Status
+from ..window import Window
+
+failures: dict[tuple[Any, ...], str] = {}  # calls the reference serves, and why
+
+
+def _find_triton() -> Status:
+    spec = find_spec("triton")
+    if spec is None or spec.origin is None:
+        return Status(False, "triton is not installed")
+    return Status(True, "Triton")
+
+
+GPU = _find_triton()
+
+
+def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::pool`` on a GPU."""
+    from . import launch
+
+    tensors = (x, weight, mix)
+    y: Tensor = _run(operator.POOL, launch.pool, operator.pool, tensors, program, arguments)
+    return y
+
+
+def pool_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The kernel of ``learnpool::pool_backward`` on a GPU."""
+    from . import launch
+
+    tensors = (grad, x, weight, mix)
+    grads: tuple[Tensor, Tensor, Tensor] = _run(
+        operator.POOL_BACKWARD, launch.pool_backward, operator.pool_backward, tensors, program, rest
+    )
+    return grads
+
+
+KERNELS = {"pool": pool, "pool_backward": pool_backward} if GPU.live else {}
+
+
+def _run(
+    name: str,
+    kernel: Callable[..., Any],
+    reference: Callable[..., Any],
+    tensors: Sequence[Tensor],
+    program: Sequence[int],
+    rest: Sequence[Any],
+) -> Any:
+    """``kernel``, or ``reference`` from the first time on that it does not compile."""
+    x, weight, mix = tensors[-3:]
+    key = (name, tuple(program), tuple(map(str, rest[:6])), x.dtype, weight.dtype, mix.dtype)
+    if key in failures:
+        return reference(*tensors, program, *rest)
+    try:
+        return kernel(*tensors, program, *rest)
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except Exception as error:
+        # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.
+        result = reference(*tensors, program, *rest)
+        failures[key] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        tree = textwrap.shorten(str(from_program(program)), 200)
+        window = Window.from_arguments(*rest[:6])
+        warnings.warn(
+            f"{name}: the GPU kernel of {tree} for {x.dtype} and {window} did not compile, "
+            f"the slower reference replaces it ({textwrap.shorten(failures[key], 300)})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return result
+
+
+def warm_up(net: nn.Module, x: Tensor) -> None:
+    """Compile and load every kernel that a training step of ``net`` on ``x`` needs; no parameter or gradient changes.
+
+    Call it before a step is captured in a CUDA graph: inside a capture nothing can be compiled.
+    """
+    inputs = [tensor for tensor in (x.detach().requires_grad_(), *net.parameters()) if tensor.requires_grad]
+    with torch.enable_grad():
+        y = net(inputs[0])
+        torch.autograd.grad(y, inputs, torch.zeros_like(y), allow_unused=True)
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)

@@ -1,0 +1,178 @@
+"""Compile the GPU kernels for GPUs that are not here, and say what the compiler made of them.
+
+Launches are planned on meta tensors by the same code as in real calls; only the driver is replaced, by one that names a
+GPU and has none. Registers and spills are read from NVIDIA's binary by its own tool, and from AMD's assembler text.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from learnpool import parse
+from learnpool.ops.triton import launch
+from learnpool.ops.triton.launch import Launch
+from learnpool.ops.window import Window
+from learnpool.tree import decode
+
+TARGETS = {
+    "sm_75": GPUTarget("cuda", 75, 32),
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+THREADS = {"sm_75": 1024, "sm_80": 2048, "sm_90": 2048, "sm_100": 2048}  # of a multiprocessor
+SHARED = {"sm_75": 64, "sm_80": 164, "sm_90": 228, "sm_100": 228}  # KiB of it
+POOLS = ("half", "mixed", "gated", "filter", "tree2", "tree3")
+WINDOWS = {"3×3/2": (3, 2, 1), "2×2/2": (2, 2, 0), "3×3/1": (3, 1, 1)}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+LAYOUTS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
+MODES = ("forward", "backward")
+SHAPE = (64, 128, 32, 32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel to compile."""
+
+    pool: str
+    window: str = "3×3/2"
+    dtype: str = "float32"
+    layout: str = "nchw"
+    mode: str = "forward"
+    shape: tuple[int, ...] = SHAPE
+
+    def plan(self) -> list[Launch]:
+        """The launches of a call with these arguments."""
+        tree = parse(self.pool).part().pool
+        window = Window.of("gpu", len(self.shape) - 2, *WINDOWS[self.window])
+        x = torch.empty(self.shape, dtype=DTYPES[self.dtype], device="meta").to(memory_format=LAYOUTS[self.layout])
+        grid = (1,) * window.dims
+        decoded = decode(tree.program)
+        weight = torch.empty((decoded.weights, 1, *grid, *window.kernel), device="meta")
+        mix = torch.empty((decoded.mixes, 1, *grid), device="meta")
+        size = (*self.shape[:2], *window.output_size(self.shape[2:]))
+        y = torch.empty(size, dtype=x.dtype, device="meta").to(memory_format=LAYOUTS[self.layout])
+        if self.mode == "forward":
+            return [launch.plan_forward(x, weight, mix, y, tree.program, window)]
+        mask = (True, bool(decoded.weights), bool(decoded.mixes))
+        return launch.plan_backward(y, x, weight, mix, torch.empty_like(x), tree.program, window, mask).launches
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel takes; ``accesses`` counts its loads and stores of global memory by their bits."""
+
+    registers: int
+    spills: int  # bytes of a thread, or registers of AMD's
+    shared: int  # bytes of a program
+    warps: int
+    occupancy: float | None  # resident warps over the most there can be
+    accesses: dict[str, int]
+
+
+class NamedDriver:
+    """A driver that says which GPU there is, and has none."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextmanager
+def pretend(target: str) -> Iterator[None]:
+    """Inside, Triton compiles for ``target``; nothing can be launched."""
+    old = driver._active
+    driver.set_active(NamedDriver(TARGETS[target]))
+    try:
+        yield
+    finally:
+        driver._active = old
+        for kernel in (launch.kernels.forward, launch.kernels.backward, launch.kernels.send, launch.kernels.gather):
+            kernel.device_caches.clear()  # they are kept by device, and every target is device 0
+
+
+def compile_case(case: Case, target: str) -> list[Resources]:
+    """What each launch of the case takes on the target."""
+    with pretend(target):
+        return [measure(step, target) for step in case.plan()]
+
+
+def measure(step: Launch, target: str) -> Resources:
+    """Compile one launch."""
+    kernel = step.kernel.warmup(**step.arguments, grid=(step.programs,))
+    shared, warps = kernel.metadata.shared, kernel.metadata.num_warps
+    if target.startswith("gfx"):
+        text = kernel.asm["amdgcn"]
+        registers, spills = (_find(text, rf"\.{name}:\s+(\d+)") for name in ("vgpr_count", "vgpr_spill_count"))
+        occupancy = _find(text, r"; Occupancy: (\d+)") / 8  # waves of a SIMD, of at most eight
+        accesses = Counter(re.findall(r"\b(?:global|buffer|flat)_(?:load|store)_\w+", text))
+        return Resources(registers, spills, shared, warps, occupancy, dict(accesses))
+    usage = read_cubin(kernel.asm["cubin"])
+    registers, spills = usage["REG"], usage["STACK"] + usage["LOCAL"]
+    widths = Counter(
+        f"{kind} {int(bits) * (int(vector[1:]) if vector else 1)}"
+        for kind, vector, bits in re.findall(r"\b(ld|st)\.global\S*?(?:\.(v\d))?\.b(\d+)", kernel.asm["ptx"])
+    )
+    return Resources(registers, spills, shared, warps, find_occupancy(target, registers, shared, warps), dict(widths))
+
+
+def read_cubin(binary: bytes) -> dict[str, int]:
+    """``REG``, ``STACK``, ``SHARED`` and ``LOCAL`` of a kernel, by cuobjdump."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        text = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return {name: _find(text, rf"\b{name}:(\d+)") for name in ("REG", "STACK", "SHARED", "LOCAL")}
+
+
+def find_occupancy(target: str, registers: int, shared: int, warps: int) -> float:
+    """Resident warps over the most a multiprocessor has: registers come in eights, shared memory in KiB plus one."""
+    threads = THREADS[target]
+    limits = (
+        65536 // (-(-registers // 8) * 8 * 32 * warps),
+        threads // (32 * warps),
+        (SHARED[target] * 1024) // (-(-shared // 1024) * 1024 + 1024),
+        16 if target == "sm_75" else 32,
+    )
+    return min(limits) * warps * 32 / threads
+
+
+def _find(text: str, pattern: str) -> int:
+    found = re.search(pattern, text)
+    if found is None:
+        raise ValueError(f"no {pattern!r} in the compiler's output")
+    return int(found[1])
+
+
+def list_cases(pools: Sequence[str] = POOLS) -> list[Case]:
+    """Every common pool, window, dtype, layout, forward and backward."""
+    return [
+        Case(pool, window, dtype, layout, mode)
+        for pool in pools
+        for window in WINDOWS
+        for dtype in DTYPES
+        for layout in LAYOUTS
+        for mode in MODES
+    ]

@@ -6,7 +6,7 @@ import torch
 from cases import GATED, MIXED, ODD, W, numbers
 from learnpool import GatedPool1d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d
 from learnpool import functional as LF
-from learnpool.ops import cpu
+from learnpool.ops import cpu, stochastic
 
 X = torch.randn(1, 3, 8, 8)
 MASK = torch.randn(3, 3)
@@ -134,10 +134,14 @@ def test_the_operator_checks_for_itself(device):
 
 
 def test_the_stochastic_operator_checks_for_itself():
-    sample = torch.rand(1, 3, 4, 4)
-    draw = numbers(W(3, 2, 1).of())[:5]
-    assert torch.ops.learnpool.stochastic_pool(X, sample, *draw).shape == (1, 3, 4, 4)
-    with pytest.raises(ValueError, match="^learnpool::stochastic_pool: sample must have the output's shape"):
-        torch.ops.learnpool.stochastic_pool(X, sample[..., :3], *draw)
-    with pytest.raises(TypeError, match="^learnpool::stochastic_pool: sample must be"):
-        torch.ops.learnpool.stochastic_pool(X, sample.double(), *draw)
+    draw, seed = numbers(W(3, 2, 1).of())[:5], torch.tensor([1])
+    assert torch.ops.learnpool.stochastic_pool(X, seed, *draw).shape == (1, 3, 4, 4)
+    for kernel in (torch.ops.learnpool.stochastic_pool, stochastic.pool):
+        with pytest.raises((ValueError, RuntimeError), match="seed must have .* for each of 1 images"):
+            kernel(X, torch.tensor([1, 2]), *draw)
+        with pytest.raises((TypeError, RuntimeError), match="seed must"):
+            kernel(X, seed.int(), *draw)
+    grad = torch.zeros(1, 3, 4, 3)
+    for backward in (torch.ops.learnpool.stochastic_pool_backward, stochastic.pool_backward):
+        with pytest.raises((ValueError, RuntimeError), match="grad must have the output's shape"):
+            backward(grad, X, seed, *draw)

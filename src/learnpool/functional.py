@@ -21,6 +21,7 @@ from torch import Tensor
 from .ops import adaptive, decomposition, operator, reference, stochastic
 from .ops.autograd import PoolFunction, Settings
 from .ops.transforms import Form, choose_form
+from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
 from .tree import Avg, Gate, Max, Mix, Tree, complete
 
@@ -81,13 +82,13 @@ def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, .
 
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
-    shape = operator.check_input(name, x, window)
-    sample = None
+    operator.check_input(name, x, window)
+    seed = None
     if training:
-        sample = torch.rand(shape, dtype=reference.accumulation_dtype(x.dtype), device=x.device)
+        seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
     elif choose_form() is Form.ONNX:
         return stochastic.compute_expected(x, window)
-    return torch.ops.learnpool.stochastic_pool(x, sample, *window.arguments[:5])  # type: ignore[no-any-return]
+    return torch.ops.learnpool.stochastic_pool(x, seed, *window.arguments[:5])  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:

@@ -1,14 +1,18 @@
+import os
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from cases import WINDOWS, W, distinct
+from cases import WINDOWS, W, distinct, draw_window, numbers
 from learnpool import StochasticPool1d, StochasticPool2d, StochasticPool3d
 from learnpool.functional import stochastic_pool2d
-from learnpool.ops import stochastic
+from learnpool.ops import cpu, stochastic
 
 
 def chi_square(counts, expected):
@@ -70,18 +74,15 @@ def test_first_and_second_derivatives():
     window = W((3, 2), (2, 1), (1, 0), 1, True).of()
     numbers = (window.kernel, window.stride, window.padding, window.dilation, window.ceil_mode)
     x = distinct(2, 2, 5, 5).requires_grad_()
-    sample = torch.rand(2, 2, *window.output_size((5, 5)), dtype=torch.float64)
-    for drawn in (sample, None):
+    for seed in (torch.tensor([3, 4]), None):
 
-        def pool(x, drawn=drawn):
-            return torch.ops.learnpool.stochastic_pool(x, drawn, *numbers)
+        def pool(x, seed=seed):
+            return torch.ops.learnpool.stochastic_pool(x, seed, *numbers)
 
         assert gradcheck(pool, x)
         assert gradgradcheck(pool, x, fast_mode=True)
         small = x.detach().float().requires_grad_()
-        opcheck(
-            torch.ops.learnpool.stochastic_pool.default, (small, None if drawn is None else drawn.float(), *numbers)
-        )
+        opcheck(torch.ops.learnpool.stochastic_pool.default, (small, seed, *numbers))
 
 
 def test_backward_by_hand_is_autograd_through_forward():
@@ -142,3 +143,87 @@ def test_checkpointing_recomputes_the_same_picks():
     torch.manual_seed(1)
     again = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).square().sum(), x)
     assert torch.equal(plain[0], again[0])
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """Without the compiled library the reference would be compared with itself."""
+    if not cpu.CPU.live and os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1":
+        pytest.fail(f"the CPU kernel is required here: {cpu.CPU.detail}")
+    if not cpu.CPU.live:
+        pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
+
+
+def compare(x, seed, window):
+    """The operator and its backward against the reference: equal picks, and the expected pick closely."""
+    arguments = numbers(window)[:5]
+    y = torch.ops.learnpool.stochastic_pool(x, seed, *arguments)
+    expected = stochastic.pool(x, seed, *arguments)
+    grad = torch.randn(y.shape).to(y.dtype)
+    dx = torch.ops.learnpool.stochastic_pool_backward(grad, x, seed, *arguments)
+    expected_dx = stochastic.pool_backward(grad, x, seed, *arguments)
+    assert (y.stride(), dx.stride()) == (expected.stride(), expected_dx.stride())
+    if seed is not None:
+        assert_close(y, expected, rtol=0, atol=0, equal_nan=True)
+    else:
+        assert_close(y, expected, equal_nan=True)
+    assert_close(dx, expected_dx, equal_nan=True)
+
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("window", [*WINDOWS, W(3, 2, 1), W(3, 1, 1)], ids=str)
+def test_kernel_agrees_with_the_reference(kernel, window, dtype, layout):
+    window = window.of()
+    for size, channels in (((9, 8), 3), ((7, 37), 19)):  # not multiples of any vector
+        x = distinct(2, channels, *size)
+        for cells in (x, x.relu(), -x.relu(), x * (torch.rand_like(x) > 0.8)):  # regions without a positive cell, too
+            cells = cells.to(dtype).to(memory_format=LAYOUTS[layout])
+            compare(cells, torch.tensor([2**62 + 12345, -7]), window)
+            compare(cells, None, window)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_kernel_agrees_beside_infinity_and_nan(kernel, layout):
+    x = distinct(2, 19, 9, 40, dtype=torch.float32)
+    for value in (torch.nan, torch.inf, -torch.inf, 1e-30, 1e30):
+        x[torch.rand(x.shape) > 0.98] = value
+        for cells in (x, x.clamp(max=0)):
+            cells = cells.contiguous(memory_format=LAYOUTS[layout])
+            for window in (W(3, 2, 1).of(), W(2, 2).of(), W((3, 2), 1, 1, 2, True).of()):
+                compare(cells, torch.tensor([5, 6]), window)
+                compare(cells, None, window)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_kernel_agrees_on_random_calls(kernel, data):
+    dims = data.draw(st.sampled_from([1, 2, 3]))
+    window, size = draw_window(data, kernel=5, stride=4, dilation=3, size=40 if dims < 3 else 9, dims=dims)
+    lead = data.draw(st.sampled_from([(1,), (2, 5), (3, 17), (0, 2)]))
+    x = distinct(*lead, *size, dtype=data.draw(st.sampled_from([torch.float32, torch.float64])))
+    if dims > 1 and len(lead) == 2 and data.draw(st.booleans()):
+        x = x.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
+    images = lead[0] if len(lead) == 2 else 1
+    compare(x, data.draw(st.sampled_from([None, torch.arange(images) * 2**33 - 1])), window)
+
+
+def test_picks_do_not_depend_on_threads_or_layout(kernel):
+    x = torch.rand(5, 35, 33, 31)
+    arguments = numbers(W(3, 2, 1).of())[:5]
+    seed, results = torch.arange(5), []
+    for layout in LAYOUTS.values():
+        for threads in (1, 2, 3, 7):
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            cells = x.contiguous(memory_format=layout)
+            y = torch.ops.learnpool.stochastic_pool(cells, seed, *arguments)
+            dx = torch.ops.learnpool.stochastic_pool_backward(y, cells, seed, *arguments)
+            results.append((y, dx))
+            torch.set_num_threads(before)
+    for y, dx in results[1:]:
+        assert torch.equal(y, results[0][0])
+        assert torch.equal(dx, results[0][1])

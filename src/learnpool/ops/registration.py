@@ -25,7 +25,7 @@ LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
 _WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
 _POOL = f"Tensor x, Tensor weight, Tensor mix, int[] program, {_WINDOW}, bool count_include_pad"
-_STOCHASTIC = f"Tensor x, Tensor? sample, {_WINDOW}"
+_STOCHASTIC = f"Tensor x, Tensor? seed, {_WINDOW}"
 
 
 class Operator(NamedTuple):

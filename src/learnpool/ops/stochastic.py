@@ -3,10 +3,12 @@
 A cell is picked with probability ``p_i = w_i / Σ w`` where ``w_i = max(x_i, 0)``. In training the output is the picked
 cell, in evaluation ``Σ p_i x_i``. The original is defined after a ReLU; for any other input our rule is: a negative
 cell is never picked while a positive one is there, and where no cell is positive all existing cells are equally likely
-(an all-zero region gives 0 either way). NaN or +inf in a region gives NaN.
+(an all-zero region gives 0 either way). NaN or +inf in a region gives NaN, and
+in training its cells no gradient.
 
-The random numbers are drawn outside, by torch's generator, one per output, and handed to the operator: it is a pure
-function, safe to recompute (checkpointing) and to compile.
+The equations below take uniform random numbers, one per output. The operator takes a seed for each image, drawn outside
+by torch's generator, and makes the numbers of it (``uniform.py``): it is a pure function, safe to recompute
+(checkpointing) and to compile, and has the same picks in every memory layout and with any number of threads.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from . import decomposition
 from .autograd import vjp
 from .operator import check_gradient, check_input
 from .reference import accumulation_dtype
+from .uniform import draw_uniform
 from .vmap import merge_images, move_batch_first, split_images
 from .window import Window, empty_output
 
@@ -85,92 +88,112 @@ def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Ten
             winner[tap.regions] = torch.where(picked, number, winner[tap.regions])
             passed[tap.regions] += w
     if sample is not None:
-        value = torch.where(total.isfinite(), value, torch.nan)
+        finite = total.isfinite()
+        value, winner = torch.where(finite, value, torch.nan), torch.where(finite, winner, -1)
     return value, winner, total, flat
 
 
-def _check(name: str, x: Tensor, sample: Tensor | None, window: Window) -> tuple[int, ...]:
+def _check(name: str, x: Tensor, seed: Tensor | None, window: Window) -> tuple[int, ...]:
     shape = check_input(name, x, window)
-    if sample is not None:
-        if tuple(sample.shape) != shape:
-            raise ValueError(f"{name}: sample must have the output's shape {list(shape)}, got {list(sample.shape)}")
-        if sample.dtype != accumulation_dtype(x.dtype) or sample.device != x.device:
-            expected, actual = f"{accumulation_dtype(x.dtype)} on {x.device}", f"{sample.dtype} on {sample.device}"
-            raise TypeError(f"{name}: sample must be {expected}, got {actual}")
+    if seed is not None:
+        images = x.shape[0] if x.dim() == window.dims + 2 else 1
+        if tuple(seed.shape) != (images,):
+            raise ValueError(f"{name}: seed must have a number for each of {images} images, got {list(seed.shape)}")
+        if seed.dtype != torch.int64 or seed.device != x.device:
+            actual = f"{seed.dtype} on {seed.device}"
+            raise TypeError(f"{name}: seed must be {torch.int64} on {x.device}, got {actual}")
     return shape
 
 
-def pool(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def make_sample(x: Tensor, seed: Tensor | None, window: Window) -> Tensor | None:
+    """The random numbers of every output of ``x``; none in evaluation."""
+    if seed is None:
+        return None
+    size = window.output_size(x.shape[-window.dims :])
+    channels = x.shape[-window.dims - 1]
+    sample = draw_uniform(seed, channels, size, accumulation_dtype(x.dtype))
+    return sample if x.dim() == window.dims + 2 else sample[0]
+
+
+def pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The kernel of ``learnpool::stochastic_pool``."""
     window = Window.from_arguments(*arguments)
-    shape = _check(POOL, x, sample, window)
-    return empty_output(shape, x, window.dims).copy_(forward(x, sample, window))
+    shape = _check(POOL, x, seed, window)
+    return empty_output(shape, x, window.dims).copy_(forward(x, make_sample(x, seed, window), window))
 
 
-def pool_fake(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def pool_fake(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The output of ``learnpool::stochastic_pool`` without its values."""
     window = Window.from_arguments(*arguments)
-    return empty_output(_check(POOL, x, sample, window), x, window.dims)
+    return empty_output(_check(POOL, x, seed, window), x, window.dims)
 
 
-def pool_decomposition(x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def pool_decomposition(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """``learnpool::stochastic_pool`` in PyTorch's operations."""
     window = Window.from_arguments(*arguments)
-    return compute_expected(x, window) if sample is None else forward(x, sample, window)
+    return compute_expected(x, window) if seed is None else forward(x, make_sample(x, seed, window), window)
 
 
 def pool_formula(
     tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
-    """The gradient of ``learnpool::stochastic_pool``; a sample has none."""
+    """The gradient of ``learnpool::stochastic_pool``; a seed has none."""
     return [torch.ops.learnpool.stochastic_pool_backward(grad, *tensors, *rest), None]
 
 
-def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, sample: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
+def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, seed: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
     """``torch.library.register_vmap``: there are no parameters, so a batch is more images."""
-    return _batch(torch.ops.learnpool.stochastic_pool, info.batch_size, axes, (x, sample), arguments)
+    return _batch(torch.ops.learnpool.stochastic_pool, info.batch_size, axes, (x,), seed, arguments)
 
 
-def pool_backward(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The kernel of ``learnpool::stochastic_pool_backward``."""
     window = Window.from_arguments(*arguments)
-    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, sample, window))
-    return empty_output(x.shape, x, window.dims).copy_(backward(grad, x, sample, window))
+    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, seed, window))
+    dx = backward(grad, x, make_sample(x, seed, window), window)
+    return empty_output(x.shape, x, window.dims).copy_(dx)
 
 
-def pool_backward_fake(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def pool_backward_fake(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The gradient of ``learnpool::stochastic_pool_backward`` without its values."""
     window = Window.from_arguments(*arguments)
-    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, sample, window))
+    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, seed, window))
     return empty_output(x.shape, x, window.dims)
 
 
-def pool_backward_decomposition(grad: Tensor, x: Tensor, sample: Tensor | None, *arguments: Any) -> Tensor:
+def pool_backward_decomposition(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """``learnpool::stochastic_pool_backward`` in PyTorch's operations."""
-    return backward(grad, x, sample, Window.from_arguments(*arguments))
+    window = Window.from_arguments(*arguments)
+    return backward(grad, x, make_sample(x, seed, window), window)
 
 
 def pool_backward_formula(
     tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad_of_grad: Tensor
 ) -> list[Tensor | None]:
     """The second derivative: what reaches grad and x through ``backward``."""
-    grad, x, sample = tensors
+    grad, x, seed = tensors
+    window = Window.from_arguments(*rest)
+    sample = make_sample(x, seed, window)
 
     def differentiate(grad: Tensor, x: Tensor) -> tuple[Tensor]:
-        return (backward(grad, x, sample, Window.from_arguments(*rest)),)
+        return (backward(grad, x, sample, window),)
 
     return [*vjp(differentiate, (grad, x), needed, (grad_of_grad,)), None]
 
 
-def pool_backward_rule(info: Any, axes: Sequence[Any], *inputs: Any) -> tuple[Tensor, int]:
+def pool_backward_rule(
+    info: Any, axes: Sequence[Any], grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any
+) -> tuple[Tensor, int]:
     """``torch.library.register_vmap``: a batch is more images."""
-    return _batch(torch.ops.learnpool.stochastic_pool_backward, info.batch_size, axes, inputs[:3], inputs[3:])
+    call = torch.ops.learnpool.stochastic_pool_backward
+    return _batch(call, info.batch_size, axes, (grad, x), seed, arguments)
 
 
 def _batch(
-    call: Any, size: int, axes: Sequence[Any], tensors: Sequence[Tensor | None], arguments: Sequence[Any]
+    call: Any, size: int, axes: Sequence[Any], tensors: Sequence[Tensor], seed: Tensor | None, arguments: Sequence[Any]
 ) -> tuple[Tensor, int]:
     dims = len(arguments[0])
-    members = [None if t is None else move_batch_first(t, axis, size) for t, axis in zip(tensors, axes, strict=False)]
-    y = call(*(None if t is None else merge_images(t, dims) for t in members), *arguments)
-    return split_images(y, members[0], dims), 0  # type: ignore[arg-type]
+    members = [move_batch_first(t, axis, size) for t, axis in zip(tensors, axes, strict=False)]
+    seeds = None if seed is None else move_batch_first(seed, axes[len(tensors)], size).flatten()
+    y = call(*(merge_images(t, dims) for t in members), seeds, *arguments)
+    return split_images(y, members[0], dims), 0

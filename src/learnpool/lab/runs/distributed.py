@@ -114,7 +114,7 @@ def _parse_device(name: str) -> torch.device:
 
 
 class GlobalBatchRandomness(TorchFunctionMode):
-    """Dropout and ``torch.rand`` draw for the batch of all processes, and this process takes its rows."""
+    """Dropout, ``rand`` and ``randint`` draw for the batch of all processes, and this process takes its rows."""
 
     DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
 
@@ -131,6 +131,10 @@ class GlobalBatchRandomness(TorchFunctionMode):
         if func is torch.rand:
             size = tuple(args[0]) if len(args) == 1 and not isinstance(args[0], int) else args
             return self.take_rows(func((size[0] * self.ranks.world, *size[1:]), **kwargs))
+        if func is torch.randint and not isinstance(args[-1], int):  # as stochastic pooling draws its seeds
+            size = args[-1]
+            whole = func(*args[:-1], (size[0] * self.ranks.world, *size[1:]), **kwargs)  # type: ignore[call-overload]
+            return self.take_rows(whole)
         return func(*args, **kwargs)
 
     def dropout(self, func: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

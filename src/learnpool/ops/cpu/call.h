@@ -11,8 +11,12 @@ namespace learnpool {
 
 enum class Type { Float, Double, Half, BFloat16 };
 
+// What is computed of a region: a tree; or by stochastic pooling a cell picked at random, or the expected pick.
+enum class Rule { Tree, Pick, Expect };
+
 // What is asked.
 struct Pooling {
+  Rule rule = Rule::Tree;
   Program program;
   int64_t dims = 2;
   Axis d, h, w;  // those of 1d and 2d input that it does not have are of one cell
@@ -47,8 +51,9 @@ struct Memory {
   bool channels_last = false;
   Pitch pitch;
   const void* x = nullptr;
-  const void* grad = nullptr;  // backward: of the output
-  void* y = nullptr;           // forward: output; backward: gradient of x, if it is asked for
+  const void* grad = nullptr;      // backward: of the output
+  void* y = nullptr;               // forward: output; backward: gradient of x, if it is asked for
+  const int64_t* seeds = nullptr;  // of random picks: one for each image
   Parameter weight, mix;
   bool finite_weights = true;  // so that a weight times the zero of a cell that does not exist is zero
   // Gradients of parameters: each item owns one slice, laid out like Parameter; the caller adds the slices up.

@@ -3,7 +3,9 @@
 
 #include "headers.h"
 #include "isa.h"
+#include "random.h"
 #include "scratch.h"
+#include "stochastic.h"
 #include "tree.h"
 #include "vec.h"
 
@@ -124,6 +126,8 @@ struct ChannelVector {
   const A *weight, *mix;
   A *dweight, *dmix;  // where every lane has its own: in the item's slice
   Vec<A>*weight_sums, *mix_sums;
+  const uint32_t *key_low, *key_high;  // of random picks, by channel
+  uint32_t output;                     // its number in the image
 };
 
 // One vector of channels at one output, forward or backward. TAPS: all taps exist, so many for the compiler, and lie side by
@@ -309,6 +313,49 @@ struct VectorPooling {
   }
 };
 
+// The taps of a vector of channels for stochastic.h; only those that exist are listed. COUNT: how many, if known (else -1).
+template <class T, bool FULL, int COUNT>
+struct ChannelTaps {
+  using A = Accumulator<T>;
+  static constexpr int KNOWN = COUNT;
+  const ChannelVector<T>& at;
+
+  INLINE int64_t size() const { return COUNT > 0 ? COUNT : at.tap_count; }
+  INLINE int64_t number(int64_t i) const { return COUNT > 0 ? i : at.taps[i].tap; }
+  INLINE Vec<A> cell(int64_t i) const { return load_as<A, FULL>(at.x + at.taps[i].from, at.lanes); }
+  INLINE Mask<A> exists(int64_t) const { return ~Mask<A>{}; }
+  INLINE Vec<A> count() const { return at.cells; }
+};
+
+// Stochastic pooling of one vector of channels at one output.
+template <class T, Rule RULE, bool BACKWARD, bool FULL, int COUNT>
+INLINE void pick_vector(const ChannelVector<T>& at) {
+  using A = Accumulator<T>;
+  using V = Vec<A>;
+  const ChannelTaps<T, FULL, COUNT> taps{at};
+  Picks<A> picks;
+  if constexpr (RULE == Rule::Pick) {
+    const Bits<A> low = load<Bits<A>>(at.key_low), high = load<Bits<A>>(at.key_high);
+    picks = pick_cells<A>(taps, to_uniform<A>(hash<Bits<A>>(at.output - Bits<A>{}, low, high)));
+  } else {
+    picks = expect_cells<A>(taps);
+  }
+  if constexpr (!BACKWARD) return store_as<A, FULL>(at.y, picks.value, at.lanes);
+  const V grad = load_as<A, FULL>(at.grad, at.lanes);
+  ExpectedGrad<A> expected;
+  if constexpr (RULE == Rule::Expect) expected = ExpectedGrad<A>(picks, grad);
+  const int64_t count = taps.size();
+#pragma GCC unroll 9
+  for (int64_t i = 0; i < count; ++i) {
+    A* to = at.dx + at.taps[i].to;
+    V received{};
+    if (!at.taps[i].fresh) received = load_as<A, FULL>(to, at.lanes);
+    if constexpr (RULE == Rule::Expect) received += expected.at(taps.cell(i));
+    else received += picks.winner == Lane<A>(taps.number(i)) ? grad : V{};
+    store_as<A, FULL>(to, received, at.lanes);
+  }
+}
+
 template <class T, class P, bool BACKWARD, bool PER_LANE>
 class ImagePooling {
   using A = Accumulator<T>;
@@ -323,7 +370,12 @@ class ImagePooling {
         output_taps_(call.pool),
         taps_(scratch_.take<CellTap>(output_taps_.most)),
         dx_stride_(DIRECT ? call.pool.channels : call.items.channel_step),
-        gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {}
+        gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {
+    if constexpr (P::rule == Rule::Pick) {
+      key_low_ = scratch_.take<uint32_t>(call.items.channel_step + LANES<A>);
+      key_high_ = scratch_.take<uint32_t>(call.items.channel_step + LANES<A>);
+    }
+  }
 
   void pool_item(int64_t item) {
     box_ = call_.items.box(item);
@@ -344,6 +396,7 @@ class ImagePooling {
   A* gradients_;                                                // of an image of halves, for the channels of an item
   Items::Box box_{};                                            // of the present item
   A* slice_ = nullptr;
+  uint32_t *key_low_ = nullptr, *key_high_ = nullptr;  // of random picks in the present image, by channel of the item
   A* dx_ = nullptr;  // gradients of the present image, from the first channel of the item on; or null
 
   bool collects() const { return BACKWARD && call_.pool.input_grad && !DIRECT; }
@@ -351,6 +404,11 @@ class ImagePooling {
   void pool_image(int64_t n) {
     const Pooling& pool = call_.pool;
     const int64_t image = n * pool.cells() * pool.channels, width = box_.c1 - box_.c0;
+    for (int64_t c = 0; P::rule == Rule::Pick && c < width; ++c) {
+      const PlaneKey key = make_plane_key(call_.memory.seeds[n], box_.c0 + c);
+      key_low_[c] = key.low;
+      key_high_[c] = key.high;
+    }
     T* gradient = BACKWARD && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
     if constexpr (DIRECT) dx_ = gradient;
     else dx_ = gradients_;
@@ -406,6 +464,7 @@ class ImagePooling {
     at.weight = weight;
     at.mix = mix;
     at.dx = nullptr;
+    at.output = uint32_t(o);
     for (int64_t c = 0; c < width; c += LANES<A>) {
       at.lanes = std::min(LANES<A>, width - c);
       at.x = x + c;
@@ -420,13 +479,21 @@ class ImagePooling {
           at.dmix = dmix + c * memory.dmix.channel;
         }
       }
+      if constexpr (P::rule == Rule::Pick) {
+        at.key_low = key_low_ + c;
+        at.key_high = key_high_ + c;
+      }
       pool_vector(at);
     }
     if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) sums_.flush(call_, dweight, dmix);
   }
 
   INLINE void pool_vector(const ChannelVector<T>& at) {
-    if constexpr (P::known) {
+    if constexpr (P::rule != Rule::Tree) {
+      if (at.lanes < LANES<A>) pick_vector<T, P::rule, BACKWARD, false, -1>(at);
+      else if (call_.pool.taps() == 9 && at.tap_count == 9) pick_vector<T, P::rule, BACKWARD, true, 9>(at);
+      else pick_vector<T, P::rule, BACKWARD, true, -1>(at);
+    } else if constexpr (P::known) {
       Region<A, P> region;  // in registers
       pool_vector(at, region);
     } else {

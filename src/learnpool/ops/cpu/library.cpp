@@ -1,262 +1,41 @@
-// learnpool::pool and learnpool::pool_backward on the CPU, through LibTorch's stable ABI: checks, memory, and work for threads.
+// The operators of learnpool on the CPU, through LibTorch's stable ABI.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <sstream>
-#include <string>
+#include <optional>
 #include <tuple>
 #include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#include "call.h"
-#include "parameters.h"
+#include "prepared_call.h"
 
 namespace learnpool {
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using Numbers = std::vector<int64_t>;
-
-// The widest instruction set this machine has; a narrower one where `outputs` would leave half a vector empty.
-const Kernels& choose_kernels(int64_t outputs) {
-  static const Kernels& widest = []() -> const Kernels& {
-#if defined(__x86_64__)
-    // LEARNPOOL_ISA holds back from the widest instructions, for tests and comparisons.
-    const char* wanted = std::getenv("LEARNPOOL_ISA");
-    const std::string limit = wanted == nullptr ? "avx512" : wanted;
-    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (limit == "avx512" && has_avx512) return avx512;
-    if ((limit == "avx512" || limit == "avx2") && has_avx2) return avx2;
-#endif
-    return baseline;
-  }();
-#if defined(__x86_64__)
-  if (outputs * 2 <= widest.lanes && widest.lanes > avx2.lanes) return avx2;
-#endif
-  return widest;
-}
-
-// The operator's arguments that are no tensors.
-struct WindowNumbers {
-  const Numbers &kernel, &stride, &padding, &dilation;
-  bool ceil_mode, count_include_pad;
-};
-
-Axis make_axis(const WindowNumbers& window, int64_t i, int64_t in) {
-  const Axis given{in, 1, window.kernel[i], window.stride[i], window.padding[i], window.dilation[i]};
-  const auto& [n, out, k, s, p, d] = given;
-  STD_TORCH_CHECK(n >= 1 && n <= LARGEST_NUMBER << 8, "learnpool: axis ", i, " of the input has ", n, " cells");
-  STD_TORCH_CHECK(
-      k >= 1 && s >= 1 && p >= 0 && d >= 1 && k <= MOST_TAPS && s <= LARGEST_NUMBER && d <= LARGEST_NUMBER && p <= k / 2,
-      "learnpool: illegal window: kernel ", k, ", stride ", s, ", padding ", p, ", dilation ", d, " along axis ", i);
-  Axis axis = given;
-  axis.out = output_size(given, window.ceil_mode);
-  STD_TORCH_CHECK(axis.out >= 1, "learnpool: window ", k, " with padding ", p, " and dilation ", d, " does not fit into ", n,
-                  " cells along axis ", i);
-  return axis;
-}
-
-Type get_type(ScalarType type) {
-  switch (type) {
-    case ScalarType::Float: return Type::Float;
-    case ScalarType::Double: return Type::Double;
-    case ScalarType::Half: return Type::Half;
-    case ScalarType::BFloat16: return Type::BFloat16;
-    default: STD_TORCH_CHECK(false, "learnpool: input must be float16, bfloat16, float32 or float64, got dtype number ", int(type));
-  }
-}
-
-std::string format_shape(const Tensor& t) {
-  std::ostringstream text;
-  for (int64_t i = 0; i < t.dim(); ++i) text << (i == 0 ? "[" : ", ") << t.size(i);
-  text << (t.dim() == 0 ? "[]" : "]");
-  return text.str();
-}
-
-Pooling make_pooling(const Tensor& x, const Numbers& program, const WindowNumbers& window) {
-  const int64_t dims = int64_t(window.kernel.size());
-  STD_TORCH_CHECK(dims >= 1 && dims <= 3, "learnpool: kernel must have 1, 2 or 3 numbers, got ", dims);
-  for (const Numbers* numbers : {&window.stride, &window.padding, &window.dilation}) {
-    STD_TORCH_CHECK(int64_t(numbers->size()) == dims, "learnpool: stride, padding and dilation must have ", dims,
-                    " numbers like the kernel, got ", numbers->size());
-  }
-  STD_TORCH_CHECK(x.dim() == dims + 1 || x.dim() == dims + 2, "learnpool: input must have ", dims + 1, " or ", dims + 2,
-                  " dimensions, got shape ", format_shape(x));
-  Pooling pool;
-  pool.program = decode(program);
-  pool.type = get_type(x.scalar_type());
-  pool.dims = dims;
-  pool.count_include_pad = window.count_include_pad;
-  pool.batch = x.dim() == dims + 2 ? x.size(0) : 1;
-  pool.channels = x.size(x.dim() - dims - 1);
-  STD_TORCH_CHECK(pool.channels >= 1, "learnpool: only the batch may be empty, got shape ", format_shape(x));
-  Axis* axes[] = {&pool.d, &pool.h, &pool.w};
-  int64_t taps = 1;
-  for (int64_t i = 0; i < dims; ++i) {
-    *axes[3 - dims + i] = make_axis(window, i, x.size(x.dim() - dims + i));
-    STD_TORCH_CHECK(window.kernel[i] <= MOST_TAPS / taps, "learnpool: a window has at most ", MOST_TAPS, " taps, got more");
-    taps *= window.kernel[i];
-  }
-  return pool;
-}
-
-ParameterTensor check_parameter(const char* name, const Tensor& p, const Tensor& x, const Pooling& pool, int64_t rows,
-                                bool has_taps) {
-  const int64_t dims = pool.dims, lead = 2 + dims;
-  STD_TORCH_CHECK(p.is_cpu(), "learnpool: ", name, " must be on the input's device, the CPU");
-  STD_TORCH_CHECK(p.scalar_type() == ScalarType::Float || p.scalar_type() == x.scalar_type(), "learnpool: ", name,
-                  " must be float32 or of the input's dtype, got dtype number ", int(p.scalar_type()));
-  STD_TORCH_CHECK(p.dim() == lead + (has_taps ? dims : 0) && p.size(0) == rows, "learnpool: ", name, " must have ",
-                  lead + (has_taps ? dims : 0), " dimensions and ", rows, " rows, got shape ", format_shape(p));
-  STD_TORCH_CHECK(p.size(1) == 1 || p.size(1) == pool.channels, "learnpool: ", name, " must be for 1 or ", pool.channels,
-                  " channels, got shape ", format_shape(p));
-  const Axis* axes[] = {&pool.d, &pool.h, &pool.w};
-  ParameterTensor given{p, rows, p.size(1), {1, 1, 1}, has_taps ? pool.taps() : 1};
-  for (int64_t i = 0; i < dims; ++i) {
-    const Axis& axis = *axes[3 - dims + i];
-    STD_TORCH_CHECK(p.size(2 + i) == 1 || p.size(2 + i) == axis.out, "learnpool: ", name, " must be for 1 or ", axis.out,
-                    " regions along axis ", i, ", got shape ", format_shape(p));
-    STD_TORCH_CHECK(!has_taps || p.size(lead + i) == axis.kernel, "learnpool: ", name, " must have ", axis.kernel,
-                    " taps along axis ", i, ", got shape ", format_shape(p));
-    given.grid[3 - dims + i] = p.size(2 + i);
-  }
-  // Each call into PyTorch costs about as much as a small pool, so none is made that would change nothing.
-  const ScalarType wide = x.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  if (p.scalar_type() != wide) given.tensor = torch::stable::to(p, wide);
-  if (!given.tensor.is_contiguous()) given.tensor = torch::stable::contiguous(given.tensor);
-  return given;
-}
-
-// Room in every map for the last output's last tap that meets a cell, and for every cell.
-int64_t choose_pitch(const Axis& axis, bool channels_last) {
-  if (channels_last) return axis.out;
-  int64_t pitch = std::max(axis.out, axis.position(axis.in - 1) + 1);
-  for (int64_t k = axis.kernel - 1; k >= 0; --k) {
-    if (axis.meets_cell(k)) return std::max(pitch, axis.out + k * axis.dilation / axis.stride);
-  }
-  return pitch;
-}
-
-// Cut the work by its shape alone. Gradients by region need a map per item, so there are fewer of them.
-Items cut_items(const Pooling& pool, bool channels_last, const Sharing& sharing) {
-  const int64_t target = sharing.by_region && (channels_last || !sharing.by_channel) ? 16 : 64;
-  const int64_t batch = std::max<int64_t>(pool.batch, 1), channels = pool.channels;
-  auto cut = [](int64_t n, int64_t pieces) { return divide_up(n, std::max<int64_t>(1, std::min(n, pieces))); };
-  Items items{channels, pool.batch, 1, 1};
-  if (channels_last) {
-    // Whole images where there are enough of them: cells of all channels are neighbours in memory.
-    items.channel_step = batch >= 8 ? channels : std::min<int64_t>(channels, 64);
-    items.batch_step = cut(batch, divide_up(target, items.along_channels()));
-  } else if (sharing.by_channel) {
-    items.batch_step = cut(batch, divide_up(target, channels));
-  } else {
-    items.batch_step = cut(batch, target);
-    items.channel_step = cut(channels, divide_up(target, divide_up(batch, items.batch_step)));
-  }
-  return items;
-}
-
-// One call and the memory behind it.
-struct PreparedCall {
-  Call call;
-  Sharing sharing;
-  ParameterTensor weight, mix;
-  Tensor x;
-  std::vector<char> packed_weight, packed_mix;
-
-  PreparedCall(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_mix, const Numbers& program,
-               const WindowNumbers& window)
-      : x(given_x) {
-    call.pool = make_pooling(x, program, window);
-    Pooling& pool = call.pool;
-    Memory& memory = call.memory;
-    weight = check_parameter("weight", given_weight, x, pool, pool.program.weights, true);
-    mix = check_parameter("mix", given_mix, x, pool, pool.program.mixes, false);
-    sharing = {weight.by_channel() || mix.by_channel(), weight.by_region() || mix.by_region()};
-    memory.channels_last = is_channels_last(pool.dims, x.dim(), x.sizes().data(), x.strides().data());
-    memory.pitch = {choose_pitch(pool.d, memory.channels_last), choose_pitch(pool.h, memory.channels_last),
-                    choose_pitch(pool.w, memory.channels_last)};
-    packed_weight = pack_parameter(weight, memory.weight);
-    packed_mix = pack_parameter(mix, memory.mix);
-    if (memory.channels_last || !x.is_contiguous()) x = torch::stable::contiguous(x, format());
-    memory.x = x.const_data_ptr();
-    call.items = cut_items(pool, memory.channels_last, sharing);
-  }
-  PreparedCall(const PreparedCall&) = delete;
-
-  torch::headeronly::MemoryFormat format() const {
-    using torch::headeronly::MemoryFormat;
-    if (!call.memory.channels_last) return MemoryFormat::Contiguous;
-    return call.pool.dims == 2 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
-  }
-
-  Numbers output_shape() const {
-    Numbers shape(x.sizes().begin(), x.sizes().end());
-    const Axis* axes[] = {&call.pool.w, &call.pool.h, &call.pool.d};
-    for (int64_t i = 0; i < call.pool.dims; ++i) shape[shape.size() - 1 - i] = axes[i]->out;
-    return shape;
-  }
-
-  Tensor allocate(const Numbers& shape) const {
-    Tensor fresh = torch::stable::empty(shape, x.scalar_type(), std::nullopt, std::nullopt, std::nullopt, format());
-#if defined(__linux__)
-    // Large new memory is paid for page by page on first touch, which costs more than the pooling; ask for large pages.
-    const uintptr_t page = uintptr_t(1) << 21, address = reinterpret_cast<uintptr_t>(fresh.data_ptr());
-    const uintptr_t begin = (address + page - 1) / page * page,
-                    end = (address + fresh.numel() * fresh.element_size()) / page * page;
-    if (fresh.numel() > 0 && end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-    return fresh;
-  }
-
-  void run() const {
-    if (call.pool.batch == 0) return;
-    const Kernels& kernels = choose_kernels(call.memory.channels_last ? call.pool.channels : call.memory.pitch.size());
-    const auto kernel = call.pool.backward ? kernels.backward : kernels.forward;
-    torch::stable::parallel_for(0, call.items.count(), 1, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
-  }
-
-  Tensor make_grad(const ParameterTensor& given, const Parameter& strides, int64_t offset, const Tensor& like) const {
-    if (given.rows == 0) return torch::stable::new_empty(like, like.sizes());
-    const Tensor sums = call.pool.type == Type::Double ? add_slices<double>(given, call, sharing, strides, offset)
-                                                       : add_slices<float>(given, call, sharing, strides, offset);
-    return torch::stable::to(sums, like.scalar_type());
-  }
-
- private:
-  std::vector<char> pack_parameter(const ParameterTensor& given, Parameter& strides) {
-    return call.pool.type == Type::Double ? pack<double>(given, call, sharing, strides)
-                                          : pack<float>(given, call, sharing, strides);
-  }
-};
-
 // The schema's arguments.
 Tensor pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program, const Numbers& kernel,
             const Numbers& stride, const Numbers& padding, const Numbers& dilation, bool ceil_mode, bool count_include_pad) {
-  PreparedCall prepared(x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
-  Tensor y = prepared.allocate(prepared.output_shape());
-  prepared.call.memory.y = y.mutable_data_ptr();
-  prepared.run();
-  return y;
+  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
+  prepared.set_tree(program, weight, mix);
+  return prepared.compute();
 }
 
-void check_grad(const Tensor& grad, const Tensor& x, const Numbers& wanted) {
-  STD_TORCH_CHECK(grad.is_cpu() && grad.scalar_type() == x.scalar_type(),
-                  "learnpool: grad must be of the input's dtype on the CPU");
-  const bool same = grad.dim() == x.dim() && std::equal(wanted.begin(), wanted.end(), grad.sizes().begin());
-  STD_TORCH_CHECK(same, "learnpool: grad must have the output's shape, got shape ", format_shape(grad), " for input ",
-                  format_shape(x));
+Tensor stochastic_pool(const Tensor& x, const std::optional<Tensor>& seed, const Numbers& kernel, const Numbers& stride,
+                       const Numbers& padding, const Numbers& dilation, bool ceil_mode) {
+  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, false});
+  prepared.set_picks(seed);
+  return prepared.compute();
+}
+
+Tensor stochastic_pool_backward(const Tensor& grad, const Tensor& x, const std::optional<Tensor>& seed, const Numbers& kernel,
+                                const Numbers& stride, const Numbers& padding, const Numbers& dilation, bool ceil_mode) {
+  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, false});
+  prepared.set_picks(seed);
+  Tensor dx = prepared.set_grad(grad, true);
+  prepared.run();
+  return dx;
 }
 
 // The schema's arguments.
@@ -265,18 +44,13 @@ std::tuple<Tensor, Tensor, Tensor> pool_backward(const Tensor& grad, const Tenso
                                                  const Numbers& padding, const Numbers& dilation, bool ceil_mode,
                                                  bool count_include_pad, const std::vector<bool>& output_mask) {
   STD_TORCH_CHECK(output_mask.size() == 3, "learnpool: output_mask must have 3 values, got ", output_mask.size());
-  PreparedCall prepared(x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
+  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
+  prepared.set_tree(program, weight, mix);
+  Tensor dx = prepared.set_grad(grad, output_mask[0]);
   Pooling& pool = prepared.call.pool;
   Memory& memory = prepared.call.memory;
-  check_grad(grad, x, prepared.output_shape());
-  pool.backward = true;
-  pool.input_grad = output_mask[0];
   pool.weight_grad = output_mask[1] && pool.program.weights > 0;
   pool.mix_grad = output_mask[2] && pool.program.mixes > 0;
-  const Tensor dense_grad = torch::stable::contiguous(grad, prepared.format());
-  memory.grad = dense_grad.const_data_ptr();
-  Tensor dx = pool.input_grad ? prepared.allocate(Numbers(x.sizes().begin(), x.sizes().end())) : torch::stable::new_empty(x, {0});
-  memory.y = pool.input_grad ? dx.mutable_data_ptr() : nullptr;
   const int64_t channels = prepared.call.items.channel_step;
   if (pool.weight_grad) memory.dweight = make_strides(prepared.weight, memory, prepared.sharing, channels);
   if (pool.mix_grad) memory.dmix = make_strides(prepared.mix, memory, prepared.sharing, channels);
@@ -330,16 +104,20 @@ LEARNPOOL_EXPORT int64_t learnpool_decode(const int64_t* numbers, int64_t count,
 
 // The schemas live here so that C++ programs have them too (AOTInductor's, above all); operator.py defines the same ones where
 // this library is absent.
-#define LEARNPOOL_INPUTS                                                                                            \
-  "Tensor x, Tensor weight, Tensor mix, int[] program, int[] kernel, int[] stride, int[] padding, int[] dilation, " \
-  "bool ceil_mode, bool count_include_pad"
+#define LEARNPOOL_WINDOW "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
+#define LEARNPOOL_STOCHASTIC "Tensor x, Tensor? seed, " LEARNPOOL_WINDOW
+#define LEARNPOOL_POOL "Tensor x, Tensor weight, Tensor mix, int[] program, " LEARNPOOL_WINDOW ", bool count_include_pad"
 
 STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
-  m.def("pool(" LEARNPOOL_INPUTS ") -> Tensor");
-  m.def("pool_backward(Tensor grad, " LEARNPOOL_INPUTS ", bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+  m.def("pool(" LEARNPOOL_POOL ") -> Tensor");
+  m.def("pool_backward(Tensor grad, " LEARNPOOL_POOL ", bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+  m.def("stochastic_pool(" LEARNPOOL_STOCHASTIC ") -> Tensor");
+  m.def("stochastic_pool_backward(Tensor grad, " LEARNPOOL_STOCHASTIC ") -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(learnpool, CPU, m) {
   m.impl("pool", TORCH_BOX(&learnpool::pool));
   m.impl("pool_backward", TORCH_BOX(&learnpool::pool_backward));
+  m.impl("stochastic_pool", TORCH_BOX(&learnpool::stochastic_pool));
+  m.impl("stochastic_pool_backward", TORCH_BOX(&learnpool::stochastic_pool_backward));
 }

@@ -3,71 +3,14 @@
 
 #include "headers.h"
 #include "isa.h"
-#include "layout.h"
+#include "plane.h"
+#include "plane_picks.h"
 #include "rows.h"
-#include "scratch.h"
 #include "tree.h"
 #include "vec.h"
 
 namespace learnpool {
 namespace LEARNPOOL_ISA {
-
-// The gradients of the responses of a plane: maps of the outputs' pitch, with zeros before and behind.
-template <class A>
-struct ResponseGrads {
-  int64_t size;                  // from one row of to_dot to the next
-  A *to_mean, *to_max, *to_dot;  // at output 0
-  Lane<A>*winner, *live;         // the tap that holds the maximum; whether there is an output
-  A* to_min = nullptr;           // of a tree with a minimum
-  Lane<A>* min_winner = nullptr;
-
-  ResponseGrads(const Pooling& pool, const PlaneLayout<A>& layout, Scratch& scratch) {
-    size = layout.margin + layout.map + LANES<A>;
-    to_mean = scratch.take<A>(size) + layout.margin;
-    to_max = scratch.take<A>(size) + layout.margin;
-    winner = scratch.take<Lane<A>>(size) + layout.margin;
-    live = scratch.take<Lane<A>>(size) + layout.margin;
-    to_dot = scratch.take<A>(pool.program.weights * size) + layout.margin;
-    if (pool.program.has_min) {
-      to_min = scratch.take<A>(size) + layout.margin;
-      min_winner = scratch.take<Lane<A>>(size) + layout.margin;
-    }
-    for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) std::fill_n(live + layout.output_row[r], pool.w.out, Lane<A>(-1));
-  }
-};
-
-// What a thread keeps for the planes it works on, and where the parameters and gradients of the present one are.
-template <class A>
-struct Plane {
-  const Call& call;
-  Scratch scratch;
-  const PlaneLayout<A> layout;
-  const ResponseGrads<A> grads;
-  Region<A, AnyProgram> region;
-  SharedSums<A> sums;
-  A *x, *outputs, *gradients, *line;  // cells; values of outputs, or their gradients; gradients of cells; a row to widen halves
-  A* dense;                           // weights that all lanes share, [weights][taps] without gaps
-  const A *weight, *mix;
-  A *dweight, *dmix;       // in the item's slice; backward only
-  uintptr_t next, own;     // addresses of the next plane's cells and this one's gradients, to fetch meanwhile; 0: none
-  int64_t prefetch_bytes;  // of either, for each vector of outputs
-
-  explicit Plane(const Call& call)
-      : call(call),
-        layout(call, scratch),
-        grads(call.pool, layout, scratch),
-        region(call.pool.program, scratch),
-        sums(call.pool, scratch) {
-    const Pooling& pool = call.pool;
-    const int64_t size = layout.maps * layout.map + LANES<A>;
-    const bool halves = pool.type == Type::Half || pool.type == Type::BFloat16;
-    x = scratch.take<A>(size);
-    gradients = scratch.take<A>(pool.backward ? size : 0);
-    outputs = scratch.take<A>(layout.map + LANES<A>);
-    line = scratch.take<A>(halves ? std::max(pool.cells(), pool.outputs()) : 0);  // with padding there may be more outputs
-    dense = scratch.take<A>(pool.program.weights * pool.taps());
-  }
-};
 
 // The taps that hold the maximum and the minimum of a vector of outputs.
 template <class A>
@@ -223,10 +166,7 @@ bool pool_band(Plane<A>& plane, const Band& band) {
   auto pool_blocks = [&](auto& region) {
     for (int64_t b = band.begin; b < band.end; ++b) {
       const Block<A>& block = plane.layout.blocks[b];
-      for (int64_t i = b * plane.prefetch_bytes; i < (b + 1) * plane.prefetch_bytes; i += 64) {
-        if (plane.next != 0) __builtin_prefetch(reinterpret_cast<const void*>(plane.next + i), 0, 2);
-        if (BACKWARD && plane.own != 0) __builtin_prefetch(reinterpret_cast<const void*>(plane.own + i), 1, 2);
-      }
+      plane.template prefetch<BACKWARD>(b);
       if (block.edge != nullptr) pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, region, finite);
       else pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, region, finite);
     }
@@ -359,13 +299,6 @@ void compute_band_grads(Plane<A>& plane, const Band& band) {
   }
 }
 
-// What is done to a band whose cells (and the gradients of its outputs) are in scratch.
-template <class A>
-struct Steps {
-  bool (*pool)(Plane<A>& plane, const Band& band);
-  void (*compute_grads)(Plane<A>& plane, const Band& band);  // backward only
-};
-
 template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
 constexpr Steps<A> make_steps() {
   if constexpr (BACKWARD) return {pool_band<A, P, true, TAPS, PER_LANE, FINITE>, compute_band_grads<A, P, TAPS, PER_LANE, FINITE>};
@@ -375,6 +308,11 @@ constexpr Steps<A> make_steps() {
 // Steps for ordinary numbers, with straight code for the paper's pools and windows of 4 and 9 taps.
 template <class A, bool BACKWARD>
 Steps<A> choose_fast_steps(const Plane<A>& plane, bool per_lane) {
+  switch (plane.call.pool.rule) {
+    case Rule::Tree: break;
+    case Rule::Pick: return choose_pick_steps<A, Rule::Pick, BACKWARD>(plane);
+    case Rule::Expect: return choose_pick_steps<A, Rule::Expect, BACKWARD>(plane);
+  }
   if (per_lane) return make_steps<A, AnyProgram, BACKWARD, -1, true, true>();
   Steps<A> steps = make_steps<A, AnyProgram, BACKWARD, -1, false, true>();
   if constexpr (!std::is_same_v<A, double>) {
@@ -402,8 +340,7 @@ class PlanePooling {
       : call_(call),
         plane_(call),
         fast_(choose_fast_steps<A, BACKWARD>(plane_, per_lane)),
-        careful_(per_lane ? make_steps<A, AnyProgram, BACKWARD, -1, true, false>()
-                          : make_steps<A, AnyProgram, BACKWARD, -1, false, false>()) {
+        careful_(choose_careful_steps(call, per_lane)) {
     plane_.prefetch_bytes = divide_up(call.pool.cells() * int64_t(sizeof(T)) / plane_.layout.block_count, 64) * 64;
   }
 
@@ -433,6 +370,12 @@ class PlanePooling {
   int64_t rows_read_, outputs_done_, rows_written_;
   bool finite_;
 
+  Steps<A> choose_careful_steps(const Call& call, bool per_lane) const {
+    if (call.pool.rule != Rule::Tree) return fast_;  // looks at every cell's sign anyway
+    return per_lane ? make_steps<A, AnyProgram, BACKWARD, -1, true, false>()
+                    : make_steps<A, AnyProgram, BACKWARD, -1, false, false>();
+  }
+
   void point_at_parameters(int64_t c, A* slice, int64_t channel_of_slice) {
     const Memory& memory = call_.memory;
     plane_.weight = static_cast<const A*>(memory.weight.data) + c * memory.weight.channel;
@@ -452,6 +395,9 @@ class PlanePooling {
     out_ = writes ? static_cast<T*>(call_.memory.y) + index * (BACKWARD ? pool.cells() : pool.outputs()) : nullptr;
     plane_.next = following < pool.batch * pool.channels ? reinterpret_cast<uintptr_t>(x + following * pool.cells()) : 0;
     plane_.own = reinterpret_cast<uintptr_t>(out_);
+    if (pool.rule == Rule::Pick) {
+      plane_.key = make_plane_key(call_.memory.seeds[index / pool.channels], index % pool.channels);
+    }
     rows_read_ = outputs_done_ = rows_written_ = 0;
     finite_ = call_.memory.finite_weights;
     // A band of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of positions.

@@ -8,11 +8,6 @@
 namespace learnpool {
 namespace LEARNPOOL_ISA {
 
-template <class A, int N>
-struct NarrowVec {
-  typedef A type __attribute__((vector_size(N * sizeof(A))));
-};
-
 template <class V, int... I>
 INLINE void unzip(V a, V b, V& even, V& odd, std::integer_sequence<int, I...>) {
   even = __builtin_shufflevector(a, b, (2 * I)...);

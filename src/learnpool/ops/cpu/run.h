@@ -19,6 +19,11 @@ void run_type(const Call& call, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) pooling.pool_item(item);
   };
   if (!call.memory.channels_last) return run_items(PlanePooling<T, BACKWARD>(call, weight.region != 0 || mix.region != 0));
+  switch (call.pool.rule) {
+    case Rule::Tree: break;
+    case Rule::Pick: return run_items(ImagePooling<T, Stochastic<Rule::Pick>, BACKWARD, false>(call));
+    case Rule::Expect: return run_items(ImagePooling<T, Stochastic<Rule::Expect>, BACKWARD, false>(call));
+  }
   if (weight.channel != 0 || mix.channel != 0) return run_items(ImagePooling<T, AnyProgram, BACKWARD, true>(call));
   if constexpr (std::is_same_v<T, double>) {
     run_items(ImagePooling<T, AnyProgram, BACKWARD, false>(call));

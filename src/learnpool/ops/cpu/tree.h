@@ -12,6 +12,7 @@ namespace LEARNPOOL_ISA {
 // A program known to the compiler: its tree is unrolled into straight code over registers.
 template <Code... CODES>
 struct KnownProgram {
+  static constexpr Rule rule = Rule::Tree;
   static constexpr int nodes = sizeof...(CODES), weights = (has_weight(CODES) + ...);
   static constexpr int mixes = ((CODES == Code::Mix) + ...);
   static constexpr bool known = true, statistics = (has_statistic(CODES) || ...), minimum = ((CODES == Code::Min) || ...);
@@ -37,8 +38,17 @@ struct KnownProgram {
 
 // Any other program, read node by node.
 struct AnyProgram {
+  static constexpr Rule rule = Rule::Tree;
   static constexpr int nodes = -1, weights = -1, mixes = -1;
   static constexpr bool known = false, statistics = true, minimum = true;
+};
+
+// No tree at all.
+template <Rule RULE>
+struct Stochastic {
+  static constexpr Rule rule = RULE;
+  static constexpr int nodes = 0, weights = 0, mixes = 0;
+  static constexpr bool known = true, statistics = false, minimum = false;
 };
 
 // f(program) with the paper's pools known to the compiler; everything else is general.

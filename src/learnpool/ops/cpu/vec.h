@@ -31,6 +31,12 @@ using Lane = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;  // of a mask
 template <class A>
 constexpr int64_t LANES = LEARNPOOL_BYTES / sizeof(A);
 
+// N numbers, whatever the instruction set's own width.
+template <class E, int N>
+struct NarrowVec {
+  typedef E type __attribute__((vector_size(N * sizeof(E))));
+};
+
 // Sums are kept in double for double, in float for everything else.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;

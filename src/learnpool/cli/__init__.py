@@ -70,7 +70,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, calibration, compare, data, look, predict, reproduce, train
+    from . import bench, calibration, compare, data, doctor, look, predict, reproduce, train
 
     app = typer.Typer(
         rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
@@ -115,7 +115,7 @@ def build() -> "typer.Typer":
             print(f"{name:<10} {value}")
 
     commands = compare.compare, train.train, predict.predict, reproduce.reproduce, look.look, calibration.calibration
-    for command in (*commands, figure, info):
+    for command in (*commands, figure, info, doctor.doctor):
         app.command()(command)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")

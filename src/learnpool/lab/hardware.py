@@ -38,6 +38,19 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def find_device(name: str) -> torch.device:
+    """The device of an option ``--device``; ValueError if it is not here."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device: wanted cpu or cuda, got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device: wanted cpu or cuda, got {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"--device: {name!r} is not here: torch {torch.__version__} sees {torch.cuda.device_count()}")
+    return device
+
+
 def format_machine(machine: dict[str, Any]) -> str:
     """What ``describe_machine`` gave, in one line."""
     hardware, kernel = machine["hardware"], machine["kernel"]

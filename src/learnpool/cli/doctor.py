@@ -1,0 +1,35 @@
+"""``learnpool doctor``: is the kernel of this device right?"""
+
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="float32 and two windows only.")] = False,
+) -> None:
+    """Compare the kernel of a device with the reference, for every pool, window and dtype; a table to paste.
+
+    Every new kernel is compiled on a GPU, which takes minutes the first time. Exit code 1 if anything differs.
+
+    Example: learnpool doctor --device cuda
+    """
+    from rich.console import Console
+
+    from ..lab import doctor as lab
+    from ..lab import progress
+    from ..lab.hardware import find_device
+    from . import list_versions, report_usage_errors
+
+    with report_usage_errors():
+        place = find_device(device)
+    steps = len(lab.list_cases(quick))
+    with progress.count_steps("comparing", steps, Console(stderr=True)) as advance:
+        outcomes = lab.examine(place, quick, advance)
+    for name, value in list_versions():
+        print(f"{name:<10} {value}")
+    print(f"\n{lab.format_table(outcomes)}\n\nWindows: {lab.describe_windows()}.")
+    failed = [outcome for outcome in outcomes if outcome.problem and not outcome.problem.startswith("not checked")]
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,47 @@
+"""The self-test finds what is wrong, and says which case."""
+
+import pytest
+import torch
+
+from learnpool.lab import doctor
+
+CPU = torch.device("cpu")
+
+
+def test_every_pool_window_and_dtype_is_there():
+    cases = doctor.list_cases()
+    assert len({(case.pool, case.window, case.dtype) for case in cases}) == len(cases) == 10 * 6 * 4
+    for name in ("share", "layout", "dims"):
+        assert len({getattr(case, name) for case in cases}) >= 3
+    assert len(doctor.list_cases(quick=True)) == 20
+
+
+def test_a_right_kernel_passes():
+    outcomes = doctor.examine(CPU, True, lambda: None)
+    assert not any(outcome.problem for outcome in outcomes)
+    assert "| gated | 2/2 |" in doctor.format_table(outcomes)
+
+
+def test_a_wrong_kernel_is_found(monkeypatch):
+    forward = doctor.reference.forward
+    monkeypatch.setattr(doctor.reference, "forward", lambda *arguments: forward(*arguments) + 1)
+    outcomes = doctor.examine(CPU, True, lambda: None)
+    assert all("y differs by up to 1" in outcome.problem for outcome in outcomes)
+    table = doctor.format_table(outcomes)
+    assert "| gated | 0/2 |" in table
+    assert "- gated, 3/2 padded, float32" in table
+
+
+def test_the_command(learnpool):
+    status, out, _ = learnpool("doctor", "--quick")
+    assert status == 0
+    assert "| float32 |" in out
+    status, _, error = learnpool("doctor", "--device", "cuda:99")
+    assert (status, len(error.splitlines())) == (2, 1)
+    assert "cuda:99" in error
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_checks_of_hardware():
+    problems = [problem for _, problem in doctor.check_hardware(torch.device("cuda"))]
+    assert all(not problem or problem.startswith("not checked") for problem in problems)

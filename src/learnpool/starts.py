@@ -3,13 +3,16 @@
 ==============  ============================================  ==================================================
 ``paper``       all N(0, std)                                 as the authors began (std 0.5)
 ``neutral``     v = 1/N + N(0, 0.1/N), ω = 0                  average pooling under gates of one half
-``spread``      v = 1/N + N(0, 1/N), ω = N(0, 0.1)            filters that differ, under gates near one half
+``spread``      v = (1 + N(0, 1)) / √N, ω = N(0, 0.1)         filters that differ and keep the scale of x
 ``tournament``  v = mean of a part of the window,             a soft maximum of the means of halves, quarters, …:
                 ω = 8 (mean of left part − of right part)     the side with the larger mean wins
 ==============  ============================================  ==================================================
 
 Two equal filters under a gate of one half receive equal gradients, and the gate none: a tree leaves such a start by
-its noise alone. ``spread`` has ten times that of ``neutral``; in a ``tournament`` the sides differ from the start.
+its noise alone. In ``spread`` the noise is as large as the mean; in a ``tournament`` the sides differ from the start.
+A mean over N cells is much smaller than their maximum, so what follows it learns more slowly than behind a max pool,
+and filters that begin as means spend their training on growing. Those of ``spread`` have the length 1 without their
+noise: independent cells leave them at the scale they came in, about that of a maximum.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float)
     n = math.prod(kernel)
     filters, gates = program.split_weight_rows()
     weight.normal_(0, 1)
-    weight[filters] = weight[filters] * (1 / n) + 1 / n
+    weight[filters] = (1 + weight[filters]) * n**-0.5
     weight[gates] *= 0.1
 
 

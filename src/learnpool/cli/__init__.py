@@ -142,8 +142,10 @@ def report_training_errors(format_interruption: Callable[[], str]) -> Iterator[N
 
     try:
         yield
+    except ImageError as error:
+        fail(f"{error}; --set skip_broken=true leaves such files out", 2, alone=True)
     except (RunError, DataError) as error:
-        fail(str(error), 2, alone=isinstance(error, ImageError))
+        fail(str(error), 2)
     except TrainingError as error:
         fail(str(error))
     except KeyboardInterrupt:

@@ -107,9 +107,7 @@ def test_an_image_that_does_not_decode_is_named_and_skipped_on_request(folder, t
     broken = folder / "train" / "cats" / "3.png"
     broken.write_bytes(broken.read_bytes()[:40])
     run = Run(data=str(folder), prepare="none", seed=1, **SMALL)
-    with pytest.raises(
-        DataError, match=r"cats/3.png: wanted an image.*; --set skip_broken=true leaves such files out$"
-    ):
+    with pytest.raises(DataError, match=r"cats/3.png: wanted an image"):
         train(run, tmp_path / "runs")
     run = run.model_copy(update={"skip_broken": True})
     for workers in (0, 1):
@@ -144,6 +142,7 @@ def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, 
     assert stop.value.code == 2
     assert said in error
     assert error.count("\n") == bool(said)
+    assert error.endswith("; --set skip_broken=true leaves such files out\n" if said else "")
 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):

@@ -47,7 +47,7 @@ def iter_batches(
         pairs = [(image, label) for image, label, problem in batch if not problem]
         problems = [problem for _, _, problem in batch if problem]
         if problems and skipped is None:
-            raise ImageError(f"{problems[0]}; --set skip_broken=true leaves such files out")
+            raise ImageError(problems[0])
         if skipped is not None:
             skipped.extend(problems)
         if pairs:

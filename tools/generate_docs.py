@@ -17,6 +17,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "cpu": cpu_tables.cpu,
     "baseline": run_tables.baseline,
     "pool-rate": run_tables.pool_rate,
+    "paper-runs": run_tables.paper_runs,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)
 

@@ -46,6 +46,53 @@ def pool_rate() -> Iterator[str]:
     yield f"{run['data']}, `{run['net']}`, {run['epochs']} epochs, means over {len(seeds)} seeds; {start}."
 
 
+def paper_runs() -> Iterator[str]:
+    """Every finished run of the paper's experiments, seeds of the same run in one line."""
+    heads = [
+        "network",
+        "data",
+        "images",
+        "epochs",
+        "rate",
+        "pools",
+        "start",
+        "their rate",
+        "seeds",
+        "validation",
+        "test",
+    ]
+    groups: dict[tuple[str, ...], list[dict]] = {}
+    machines = set()
+    for directory in sorted((RESULTS / "paper" / "runs").iterdir()):
+        result = read(directory, "result")
+        groups.setdefault(describe_run(read(directory, "run"), result), []).append(result)
+        machines.add(format_start(read(directory, "env")["starts"][0]))
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for cells, results in sorted(groups.items()):
+        errors = [format_errors([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
+        yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
+    yield ""
+    yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
+    yield f"Machines: {'; '.join(sorted(machines))}."
+
+
+def describe_run(run: dict, result: dict) -> tuple[str, ...]:
+    """What distinguishes a run from others but its seed; pools without masks have no start, fixed ones no rate."""
+    images = "all" if run["train_size"] is None else f"{run['train_size']:,}"
+    masks = any(word in run["pool"].lower() for word in ("gate", "tree", "filter"))
+    start = run["start"] if masks else "–"
+    rate = f"× {run['pool_rate']:g}" if result["pool_parameters"] else "–"
+    scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")
+    return (*scale, f"`{run['pool']}`", start, rate)
+
+
+def format_errors(errors: list[float]) -> str:
+    """Mean and, of several, the standard deviation."""
+    spread = f" ± {statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
+    return f"{statistics.fmean(errors):.2f}{spread}"
+
+
 def format_start(start: dict) -> str:
     """Where and when a run was started."""
     hardware, versions = start["hardware"], start["versions"]

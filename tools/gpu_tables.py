@@ -29,11 +29,11 @@ def compile_all(targets: list[str]) -> None:
     from gpu_compilation import TARGETS, compile_case, list_cases
 
     records = read(COMPILATION)
-    known = {(record["target"], *record["case"].values()) for record in records}
+    known = {(record["target"], *map(str, record["case"].values())) for record in records}
     for target in targets or TARGETS:
         for case in list_cases(target):
             fields = dataclasses.asdict(case) | {"shape": list(case.shape)}
-            if (target, *map(str, fields.values())) in {(t, *map(str, rest)) for t, *rest in known}:
+            if (target, *map(str, fields.values())) in known:
                 continue
             kernels = [dataclasses.asdict(resources) for resources in compile_case(case, target)]
             records.append({"target": target, "case": fields, "kernels": kernels})

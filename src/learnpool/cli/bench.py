@@ -13,6 +13,8 @@ def build() -> typer.Typer:
     """``learnpool bench pools``, ``net`` and ``train``."""
     app = typer.Typer(help="Measure how fast pools and training are.")
 
+    device_help = "cpu, cuda, cuda:1 …"
+
     @app.callback(invoke_without_command=True)
     def top(context: typer.Context) -> None:
         if context.invoked_subcommand is None:
@@ -36,6 +38,7 @@ def build() -> typer.Typer:
             bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
         ] = False,
         reference: Annotated[bool, typer.Option("--reference", help="Also our pools without their kernel.")] = False,
+        device: Annotated[str, typer.Option(help=device_help)] = "cpu",
     ) -> None:
         """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
 
@@ -57,6 +60,7 @@ def build() -> typer.Typer:
                 ceil_mode=ceil,
                 compiled=compiled,
                 reference=reference,
+                device=device,
             )
         lab.bench(benchmark, out)
 
@@ -70,6 +74,7 @@ def build() -> typer.Typer:
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         threads: options.TorchThreads = None,
+        device: Annotated[str, typer.Option(help=device_help)] = "cpu",
     ) -> None:
         """Time a training step of the paper's network with learned pools against one with max pools.
 
@@ -86,6 +91,7 @@ def build() -> typer.Typer:
                 layout=layout,
                 pairs=pairs,
                 threads=threads or torch.get_num_threads(),
+                device=device,
             )
         lab.bench(benchmark, out)
 

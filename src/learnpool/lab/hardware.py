@@ -14,14 +14,16 @@ import torch
 from rich.console import Console
 
 from .. import __version__
-from ..ops import cpu
+from ..ops import cpu, triton
 
 # More threads than this only wait for each other; with far more the system refuses, and torch ends the process.
 MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(device: str = "cpu") -> dict[str, Any]:
     """Date, versions, hardware and kernel; ``load`` is the mean number of busy processes in the last minute."""
+    on_gpu = torch.device(device).type == "cuda"
+    kernel = triton.GPU if on_gpu else cpu.CPU
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {
@@ -33,8 +35,9 @@ def describe_machine() -> dict[str, Any]:
             "cpu": read_processor_name(),
             "cores": count_cores(),
             "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        },
-        "kernel": {"live": cpu.CPU.live, "detail": cpu.CPU.detail},
+        }
+        | ({"gpu": torch.cuda.get_device_name(device)} if on_gpu else {}),
+        "kernel": {"live": kernel.live, "detail": kernel.detail},
     }
 
 
@@ -54,8 +57,9 @@ def find_device(name: str) -> torch.device:
 def format_machine(machine: dict[str, Any]) -> str:
     """What ``describe_machine`` gave, in one line."""
     hardware, kernel = machine["hardware"], machine["kernel"]
+    gpu = f"{hardware['gpu']}; " if "gpu" in hardware else ""
     return (
-        f"{hardware['cpu']}, {hardware['cores']} cores, load {hardware['load']} at the start; "
+        f"{gpu}{hardware['cpu']}, {hardware['cores']} cores, load {hardware['load']} at the start; "
         f"{'compiled kernel' if kernel['live'] else 'reference'} ({kernel['detail']}); "
         f"torch {machine['versions']['torch']}; {machine['date'][:10]}"
     )

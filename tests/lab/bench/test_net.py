@@ -15,12 +15,12 @@ SETTINGS = {"pool": "tree3+gated", "batch": 2, "width": 0.05, "pairs": 4, "threa
 def test_pairs_alternate_and_keep_their_times(monkeypatch):
     called = []
 
-    def time_call(step, calls=1):
+    def time_call(step, calls=1, device="cpu"):
         called.append((step, calls))
         return float(len(called))
 
     monkeypatch.setattr(net, "time_call", time_call)
-    monkeypatch.setattr(net, "profile_pools", lambda step: (0.5, 0.25))
+    monkeypatch.setattr(net, "profile_pools", lambda step, device: (0.5, 0.25))
     steps = []
     first, second = net.time_pairs(net.NetBenchmark(**SETTINGS), lambda: steps.append(1))
     (base, warm), (learned, _) = called[:2]
@@ -67,7 +67,7 @@ def test_net_end_to_end(layout, capsys, monkeypatch, tmp_path):
     assert len(first) == len(second) == 4
     assert record["ratio"] == net.summarize_ratio(first, second)
     assert all(0 < o["pools_share"] < 1 and o["pools_seconds"] > 0 for o in record["outcomes"])
-    assert record["settings"] == SETTINGS | {"layout": layout, "data": "cifar100"}
+    assert record["settings"] == SETTINGS | {"layout": layout, "data": "cifar100", "device": "cpu"}
     text = capsys.readouterr().out
     assert f"takes {record['ratio']['median']:.3f} × the time of one with max: the median of 4 pairs" in text
     assert f"dsn for cifar100, width 0.05, batch 2, {layout}, threads: 1" in text

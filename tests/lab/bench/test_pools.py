@@ -137,7 +137,7 @@ def test_too_large_a_shape_is_one_line():
 def test_turns_are_interleaved_and_every_time_is_kept_where_it_belongs(monkeypatch):
     called = []
 
-    def time_call(call, calls=1):
+    def time_call(call, calls=1, device="cpu"):
         called.append(call)
         return identity[call] if call in identity else identity.setdefault(call, 1.0 + len(identity))
 
@@ -161,7 +161,7 @@ def test_the_first_call_of_a_turn_is_not_timed(monkeypatch):
     seen = []
     made = Contestant("max", {BOTH: lambda: seen.append("call")})
     monkeypatch.setattr(pools, "build_contestants", lambda benchmark, shape: [made])
-    monkeypatch.setattr(pools, "time_call", lambda call, calls=1: seen.append("clock") or 1.0)
+    monkeypatch.setattr(pools, "time_call", lambda call, calls=1, device="cpu": seen.append("clock") or 1.0)
     pools.measure(tiny(rounds=2), lambda: None)
     assert seen == ["clock", "call", "clock", "call", "clock"]
 
@@ -170,7 +170,7 @@ def test_short_calls_are_repeated(monkeypatch):
     calls = []
     assert pools.time_call(lambda: calls.append(1), 5) > 0
     assert len(calls) == 5
-    monkeypatch.setattr(pools, "time_call", lambda call, calls=1: 1e-6 * calls)
+    monkeypatch.setattr(pools, "time_call", lambda call, calls=1, device="cpu": 1e-6 * calls)
     assert all(t.calls > 1 for t in pools.measure(tiny(rounds=1), lambda: None) if t.name == "copy")
 
 

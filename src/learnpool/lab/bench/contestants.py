@@ -98,7 +98,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     window, dtype, dims = benchmark.make_window(shape), DTYPES[benchmark.dtype], len(shape) - 2
     kernel, stride, padding, dilation = benchmark.window
     try:
-        x = torch.randn(shape, dtype=dtype)
+        x = torch.randn(shape, dtype=dtype, device=benchmark.device)
     except (RuntimeError, OverflowError):
         raise OSError(f"not enough memory for the shape {format_size(shape)}") from None
     if benchmark.layout == "channels_last":
@@ -121,7 +121,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     contestants = []
     for name, layer in layers.items():
         try:
-            contestants.append(make_contestant(name, layer, x.detach().requires_grad_()))
+            contestants.append(make_contestant(name, layer.to(benchmark.device), x.detach().requires_grad_()))
         except NotImplementedError:  # PyTorch's average in 3d has no halves
             if name not in ("avg", HAND, COMPILED):
                 raise

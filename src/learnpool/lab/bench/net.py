@@ -22,9 +22,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ...nets.dsn import TABLES, dsn
 from .. import files, hardware, progress
+from .clock import time_call
 from .contestants import Call
 from .options import LAYOUTS
-from .pools import time_call
 
 BASE = "max"
 WARM, PROFILED = 2, 3  # steps
@@ -42,15 +42,18 @@ class NetBenchmark:
     layout: str = "nchw"
     pairs: int = 15
     threads: int
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
             raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {self.layout!r}")
+        hardware.find_device(self.device)
         dsn(self.data, self.pool, width=self.width, supervise=False)  # raises if it cannot be built
 
     def __str__(self) -> str:
         sizes = f"width {self.width:g}, batch {self.batch}"
-        return f"dsn for {self.data}, {sizes}, {self.layout}, threads: {self.threads}"
+        where = f"threads: {self.threads}" if self.device == "cpu" else self.device
+        return f"dsn for {self.data}, {sizes}, {self.layout}, {where}"
 
     def make_step(self, pool: str) -> Call:
         """Forward, loss, backward and SGD on a batch of noise; equal first weights and equal batches for all pools."""
@@ -58,6 +61,7 @@ class NetBenchmark:
         table = TABLES[self.data]
         net = dsn(self.data, pool, width=self.width, supervise=False, init="kaiming")
         x, target = torch.randn(self.batch, table.channels, *table.image), torch.arange(self.batch)
+        net, x, target = net.to(self.device), x.to(self.device), target.to(self.device)
         if self.layout == "channels_last":
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             x = x.to(memory_format=torch.channels_last)
@@ -85,13 +89,13 @@ def time_pairs(benchmark: NetBenchmark, advance: Callable[[], None]) -> tuple[St
     """Time the pairs, then profile both networks; ``advance`` is called after every pair."""
     steps = [benchmark.make_step(pool) for pool in (BASE, benchmark.pool)]
     for step in steps:
-        time_call(step, WARM)
+        time_call(step, WARM, benchmark.device)
     seconds: list[list[float]] = [[], []]
     for pair in range(benchmark.pairs):
         for k in (0, 1) if pair % 2 == 0 else (1, 0):
-            seconds[k].append(time_call(steps[k]))
+            seconds[k].append(time_call(steps[k], device=benchmark.device))
         advance()
-    profiles = [profile_pools(step) for step in steps]
+    profiles = [profile_pools(step, torch.device(benchmark.device).type) for step in steps]
     first, second = (
         StepTimes(pool, times, *parts)
         for pool, times, parts in zip((BASE, benchmark.pool), seconds, profiles, strict=True)
@@ -99,16 +103,27 @@ def time_pairs(benchmark: NetBenchmark, advance: Callable[[], None]) -> tuple[St
     return first, second
 
 
-def profile_pools(step: Call) -> tuple[float, float]:
-    """Seconds of the pools in a step, forward and backward, and their share of it; medians of a few steps."""
+def profile_pools(step: Call, device: str = "cpu") -> tuple[float, float]:
+    """Seconds of the pools in a step, forward and backward, and their share of it; medians of a few steps.
+
+    On a GPU both are times of kernels: what a step waits for beside them is not in its whole.
+    """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or it reports each start and stop on stderr
+    on_gpu = device != "cpu"
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]
     seconds, share = [], []
     for _ in range(PROFILED):
-        with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(STEP):
+        with profile(activities=activities) as profiler, record_function(STEP):
             step()
+            if on_gpu:
+                torch.cuda.synchronize()
         events = profiler.events() or []
-        whole = next(event.cpu_time_total for event in events if event.name == STEP)
-        pools = sum(event.cpu_time_total for event in find_pools(events))
+        if on_gpu:
+            whole = sum(event.self_device_time_total for event in events)
+            pools = sum(event.device_time_total for event in find_pools(events))
+        else:
+            whole = next(event.cpu_time_total for event in events if event.name == STEP)
+            pools = sum(event.cpu_time_total for event in find_pools(events))
         seconds.append(pools / 1e6)
         share.append(pools / whole)
     return statistics.median(seconds), statistics.median(share)
@@ -142,7 +157,7 @@ def bench(benchmark: NetBenchmark, out: Path) -> None:
     """Time and profile, print a table and a sentence, write ``net.json``."""
     console = Console()
     files.make_directory(out)
-    facts = hardware.describe_machine()  # before our own work is a part of the load
+    facts = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
     with hardware.use_threads(benchmark.threads), progress.count_steps("training", benchmark.pairs, console) as advance:
         steps = time_pairs(benchmark, advance)
     ratio = summarize_ratio(*(step.seconds for step in steps))

@@ -11,6 +11,7 @@ import torch
 from ... import parse
 from ...names import split_names
 from ...ops.window import Window, format_size
+from ..hardware import find_device
 
 LAYOUTS = ("nchw", "channels_last")
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
@@ -30,6 +31,7 @@ class PoolBenchmark:
     rounds: int
     compiled: bool
     reference: bool
+    device: str = "cpu"
 
     def make_window(self, shape: Sequence[int]) -> Window:
         kernel, stride, padding, dilation = self.window
@@ -38,7 +40,8 @@ class PoolBenchmark:
     def __str__(self) -> str:
         kernel, stride, padding, dilation = self.window
         text = f"window {kernel}, stride {stride}, padding {padding}" + f", dilation {dilation}" * (dilation > 1)
-        return f"{text}{', ceil mode' * self.ceil_mode}; {self.layout}, {self.dtype}, threads: {self.threads}"
+        where = f"threads: {self.threads}" if self.device == "cpu" else self.device
+        return f"{text}{', ceil mode' * self.ceil_mode}; {self.layout}, {self.dtype}, {where}"
 
 
 def parse_options(
@@ -54,6 +57,7 @@ def parse_options(
     ceil_mode: bool = False,
     compiled: bool = False,
     reference: bool = False,
+    device: str = "cpu",
 ) -> PoolBenchmark:
     """What the options of the command line ask for; ValueError names the option that is wrong."""
     sizes = tuple(parse_numbers(text, "x") for text in shapes.split(","))
@@ -88,6 +92,7 @@ def parse_options(
         rounds=rounds,
         compiled=compiled,
         reference=reference,
+        device=str(find_device(device)),
     )
     for size in sizes:
         if min(benchmark.make_window(size).output_size(size[2:])) < 1:

@@ -8,7 +8,6 @@ contestant left them. What is compared are medians over rounds; the best round i
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,8 @@ from rich.console import Console
 from ...ops.window import format_size
 from .. import files, hardware, progress
 from ..figure import STYLE
-from .contestants import MODES, Call, build_contestants
+from .clock import time_call
+from .contestants import MODES, build_contestants
 from .options import PoolBenchmark
 from .report import Timing, build_table, draw_chart, summarize
 
@@ -37,31 +37,24 @@ def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timin
     timings = []
     for shape in benchmark.shapes:
         turns = [(c, mode, call) for c in build_contestants(benchmark, shape) for mode, call in c.calls.items()]
-        repeats = [max(1, min(1000, round(LEAST / time_call(call)))) for _, _, call in turns]
+        device = benchmark.device
+        repeats = [max(1, min(1000, round(LEAST / time_call(call, device=device)))) for _, _, call in turns]
         seconds: list[list[float]] = [[] for _ in turns]
         for _ in range(benchmark.rounds):
             for k in order.sample(range(len(turns)), len(turns)):
                 turns[k][2]()
-                seconds[k].append(time_call(turns[k][2], repeats[k]))
+                seconds[k].append(time_call(turns[k][2], repeats[k], device))
             advance()
         for (c, mode, _), calls, times in zip(turns, repeats, seconds, strict=True):
             timings.append(Timing(c.name, mode, shape, calls, times, c.kept))
     return timings
 
 
-def time_call(call: Call, calls: int = 1) -> float:
-    """Seconds per call."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - start) / calls
-
-
 def bench(benchmark: PoolBenchmark, out: Path) -> None:
     """Measure, print a table for each mode, write ``pools.json`` and ``pools.png``."""
     console = Console()
     files.make_directory(out)
-    facts = hardware.describe_machine()  # before our own work is a part of the load
+    facts = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
     steps = len(benchmark.shapes) * benchmark.rounds
     with hardware.use_threads(benchmark.threads), progress.count_steps("timing", steps, console) as advance:
         timings = measure(benchmark, advance)

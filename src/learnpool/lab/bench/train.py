@@ -26,9 +26,9 @@ from ..runs.distributed import Ranks
 from ..runs.presets import preset
 from ..runs.run import Run
 from ..runs.training import Step, Training
+from .clock import time_call
 from .contestants import Call
 from .net import summarize_ratio
-from .pools import time_call
 
 WARM = 3  # pairs that do not count
 IMAGES = 20_000  # 245 MB, far more than any cache holds

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ...nets.dsn import TABLES, dsn
 from .. import hardware
-from ..bench.pools import time_call
+from ..bench.clock import time_call
 from ..paper import PAPER
 from ..runs.run import Run
 from .experiment import VARIANTS, Cell, Page, Scale, Table

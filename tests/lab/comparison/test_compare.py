@@ -1,9 +1,7 @@
 """``learnpool compare``: what it trains, what it says and writes, and what it refuses."""
 
-import itertools
 import json
 import linecache
-import re
 import shlex
 import shutil
 import sys
@@ -13,7 +11,6 @@ from PIL import Image
 
 from learnpool.lab import progress
 from learnpool.lab.comparison import compare as lab
-from learnpool.lab.comparison import estimate
 from learnpool.lab.comparison.comparison import format_command, read_comparison
 from learnpool.lab.data import load
 from learnpool.lab.launch import loop, processes
@@ -154,54 +151,6 @@ def test_a_report_is_replaced_only_by_one_that_says_all_it_did(tmp_path):
     assert lab.choose_ending(first, tmp_path, "") != ""
     (tmp_path / "compare.json").unlink()
     assert lab.choose_ending(first, tmp_path, "") != ""  # a page we know nothing of
-
-
-def test_a_dry_run_shows_what_is_done_and_writes_nothing(comparison, learnpool, monkeypatch):
-    out, runs = comparison
-    before = sorted(path.name for path in out.iterdir())
-    measured = []
-    monkeypatch.setattr(estimate, "measure_epoch", lambda run, **options: measured.append(run) or 90.0)
-    words = shlex.split(format_command(runs))[1:]
-    words[words.index("--seeds") + 1] = "3"
-    status, text, error = learnpool(*words, "--out", str(out), "--jobs", "2", "--dry-run")
-    assert (status, error) == (0, "")
-    assert re.search(r"digits +gated +3 +2 +2 ", text)  # one seed of two epochs is left
-    assert f"15 runs, 10 of them done in {out}; about " in text
-    assert "with 2 at a time" in text
-    assert [run.pool for run in measured] == ["max", "half", "mixed", "gated", "tree2:channel+max"]
-    status, text, _ = learnpool(*shlex.split(format_command(runs))[1:], "--out", str(out), "--dry-run")
-    assert text.endswith(f"10 runs, 10 of them done in {out}; nothing to train.\n")
-    assert sorted(path.name for path in out.iterdir()) == before
-
-
-def test_a_dry_run_of_data_that_is_not_there(learnpool, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    words = ["compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data"]
-    status, text, error = learnpool(*words, "digit")
-    assert (status, text) == (2, "")
-    assert "unknown data 'digit' (did you mean 'digits'?)" in error
-    status, text, _ = learnpool(*words, "mnist", "--data-dir", str(tmp_path), "--out", "a\x1b[31m")
-    assert status == 0
-    assert "done in a\\x1b[31m; no time could be measured. Not counted: " in text
-
-
-def test_a_dry_run_calls_a_folder_by_its_name(learnpool, monkeypatch, tmp_path):
-    (tmp_path / "photos").mkdir()
-    monkeypatch.setattr(estimate, "measure_epoch", lambda run, **options: 1.0)
-    monkeypatch.chdir(tmp_path)
-    status, text, _ = learnpool("compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data", "photos")
-    assert status == 0
-    assert re.search(r"^photos +max ", text, re.MULTILINE)
-
-
-def test_an_epoch_is_estimated_from_its_steps(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    clock = itertools.count()
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: float(next(clock)))
-    run = preset("cpu", "digits", width=0.05, batch=20, train_size=400)
-    # 20 steps of a second each, and a third of the steps that 125 validation and 540 test images would be.
-    assert estimate.measure_epoch(run) == pytest.approx(20 + (125 + 540) / 20 / 3)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_data_sets_have_a_report_each(photos, learnpool):

@@ -48,6 +48,7 @@ NETWORKS: dict[str, int] = {
     "timm/poolformer_s12": 64,
     "timm/nasnetalarge": 96,
     "timm/resnetblur50": 64,
+    "timm/vit_tiny_r_s16_p8_224": 224,
     "smp/Unet-resnet18": 64,
     "smp/Unet-vgg11": 64,
     "smp/Unet-densenet121": 64,

@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import cpu_tables
+import gpu_tables
 import run_tables
 
 ROOT = Path(__file__).parents[1]
 BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "speed": cpu_tables.speed,
     "cpu": cpu_tables.cpu,
+    "gpu-compilation": gpu_tables.compilation,
+    "gpu-traffic": gpu_tables.traffic,
+    "gpu-model": gpu_tables.model,
+    "gpu-check": gpu_tables.check,
     "baseline": run_tables.baseline,
     "pool-rate": run_tables.pool_rate,
     "paper-runs": run_tables.paper_runs,

@@ -81,6 +81,7 @@ class Resources:
     warps: int
     occupancy: float | None  # resident warps over the most there can be
     accesses: dict[str, int]
+    instructions: int = 0  # of a warp, all of the kernel: there are no loops in it
 
 
 class NamedDriver:
@@ -134,17 +135,30 @@ def measure(step: Launch, target: str) -> Resources:
         f"{kind} {int(bits) * (int(vector[1:]) if vector else 1)}"
         for kind, vector, bits in re.findall(r"\b(ld|st)\.global\S*?(?:\.(v\d))?\.b(\d+)", kernel.asm["ptx"])
     )
-    return Resources(registers, spills, shared, warps, find_occupancy(target, registers, shared, warps), dict(widths))
+    occupancy = find_occupancy(target, registers, shared, warps)
+    instructions = count_instructions(kernel.asm["cubin"])
+    return Resources(registers, spills, shared, warps, occupancy, dict(widths), instructions)
 
 
 def read_cubin(binary: bytes) -> dict[str, int]:
-    """``REG``, ``STACK``, ``SHARED`` and ``LOCAL`` of a kernel, by cuobjdump."""
+    """``REG``, ``STACK``, ``SHARED`` and ``LOCAL`` of a kernel."""
+    text = run_tool("-res-usage", binary)
+    return {name: _find(text, rf"\b{name}:(\d+)") for name in ("REG", "STACK", "SHARED", "LOCAL")}
+
+
+def count_instructions(binary: bytes) -> int:
+    """Machine instructions of a kernel, without the padding behind its end."""
+    lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]+);", run_tool("-sass", binary))
+    return sum(not line.startswith("NOP") for line in lines)
+
+
+def run_tool(option: str, binary: bytes) -> str:
+    """What cuobjdump, which comes with triton, says of a binary."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()
-        text = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    return {name: _find(text, rf"\b{name}:(\d+)") for name in ("REG", "STACK", "SHARED", "LOCAL")}
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
 
 
 def find_occupancy(target: str, registers: int, shared: int, warps: int) -> float:

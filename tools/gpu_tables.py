@@ -1,59 +1,117 @@
-"""Write docs/results/gpu.md: what the compilers make of the GPU kernels, the bytes they move, and the time that takes.
+"""Tables of docs/results/gpu.md, from what ``gpu_measurements.py`` wrote: resources, bytes, least times."""
 
-python tools/gpu_tables.py compile [sm_80 …]      needs triton; fills docs/results/gpu-compilation.json
-TRITON_INTERPRET=1 python tools/gpu_tables.py traffic           fills docs/results/gpu-traffic.json
-python tools/gpu_tables.py write                  needs neither
-"""
-
-import dataclasses
 import json
-import sys
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-COMPILATION, TRAFFIC, PAGE = (RESULTS / name for name in ("gpu-compilation.json", "gpu-traffic.json", "gpu.md"))
+LAUNCH = 3e-6  # seconds a kernel takes before and after its work
+REACHED = 0.85  # of the peak bandwidth, what a copy reaches
+# FlagGems, pull request 5159: max_pool2d_with_indices_backward on an H20, float32, by the size of grad: PyTorch, Triton
+PUBLISHED = {
+    (16, 64, 28, 28): (0.0979, 0.0682),
+    (32, 128, 14, 14): (0.1001, 0.0680),
+    (4, 3, 112, 112): (0.0277, 0.0214),
+}
 
 
-def read(path: Path) -> list[dict]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+class Gpu(NamedTuple):
+    """A GPU by its data sheet."""
+
+    name: str
+    target: str
+    multiprocessors: int
+    clock: float
+    bandwidth: float
 
 
-def save(path: Path, records: list[dict]) -> None:
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
-    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+A100 = Gpu("A100 40 GB", "sm_80", 108, 1.41e9, 1555e9)
+H100 = Gpu("H100 SXM", "sm_90", 132, 1.755e9, 3350e9)
+H20 = Gpu("H20", "sm_90", 78, 1.755e9, 4000e9)
 
 
-def compile_all(targets: list[str]) -> None:
-    """Compile every case for every target and keep what it takes; what is there already is left out."""
-    from gpu_compilation import TARGETS, compile_case, list_cases
+def read(name: str) -> list[dict]:
+    return json.loads((RESULTS / f"gpu-{name}.json").read_text(encoding="utf-8"))
 
-    records = read(COMPILATION)
-    known = {(record["target"], *map(str, record["case"].values())) for record in records}
-    for target in targets or TARGETS:
-        for case in list_cases(target):
-            fields = dataclasses.asdict(case) | {"shape": list(case.shape)}
-            if (target, *map(str, fields.values())) in known:
+
+def format_shape(shape: list[int]) -> str:
+    return "×".join(map(str, shape))
+
+
+def compilation() -> Iterator[str]:
+    """Registers, spills, shared memory, occupancy and the widest loads, kernel by kernel."""
+    heads = ("target", "pool", "window", "dtype", "layout", "", "registers", "spills", "shared, bytes", "warps")
+    yield f"| {' | '.join(heads)} | occupancy | loads, bits |"
+    yield "|---" * (len(heads) + 2) + "|"
+    for record in sorted(read("compilation"), key=lambda record: record["target"]):
+        case = record["case"]
+        for kernel in record["kernels"]:
+            loads = {name.removeprefix("ld "): n for name, n in kernel["accesses"].items() if name.startswith("ld ")}
+            widths = ", ".join(f"{n} of {bits}" for bits, n in sorted(loads.items(), key=lambda item: -int(item[0])))
+            cells = [record["target"], case["pool"], case["window"], case["dtype"], case["layout"], case["mode"]]
+            cells += [kernel["registers"], kernel["spills"], kernel["shared"], kernel["warps"]]
+            yield f"| {' | '.join(map(str, cells))} | {kernel['occupancy']:.0%} | {widths} |"
+
+
+def traffic() -> Iterator[str]:
+    """Bytes moved over the least possible, and over what PyTorch's max pooling has to move."""
+    yield "| shape | pool | dtype | layout | | moved, MB | over the least | over max pooling's least |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for record in read("traffic"):
+        size = 4 if record["dtype"] == "float32" else 2
+        theirs = count_max_pool(record["shape"], size)
+        cells = [format_shape(record["shape"]), record["pool"], record["dtype"], record["layout"], record["mode"]]
+        moved, least = record["moved"], record["least"]
+        yield f"| {' | '.join(cells)} | {moved / 1e6:.1f} | {moved / least:.3f} | {moved / theirs:.2f} |"
+
+
+def count_max_pool(shape: list[int], size: int) -> int:
+    """The least PyTorch's max pooling, 3×3, stride 2, padding 1, moves in either direction: x, y, int64 indices."""
+    x = math.prod(shape)
+    y = math.prod(shape[:2]) * math.prod(-(-n // 2) for n in shape[2:])
+    return (x + y) * size + 8 * y
+
+
+def predict(gpu: Gpu, moved: int, instructions: int = 0) -> tuple[float, str]:
+    """Seconds of a kernel at least, and what it waits for: memory, or four instructions a cycle and multiprocessor."""
+    memory = moved / (REACHED * gpu.bandwidth)
+    issue = instructions / (4 * gpu.multiprocessors * gpu.clock)
+    return LAUNCH + max(memory, issue), "memory" if memory >= issue else "instructions"
+
+
+def model() -> Iterator[str]:
+    """Least times of contiguous float32, beside those of max pooling by the same model."""
+    bytes_moved = {
+        (record["pool"], record["mode"], tuple(record["shape"])): record["moved"]
+        for record in read("traffic")
+        if (record["dtype"], record["layout"]) == ("float32", "nchw")
+    }
+    counted = {
+        (record["target"], record["pool"], record["mode"], tuple(record["shape"])): record["instructions"]
+        * record["warps"]
+        * record["programs"]
+        for record in read("instructions")
+    }
+    yield "| GPU | shape | pool | | µs at least | bound by | max pooling, µs at least |"
+    yield "|---|---|---|---|---|---|---|"
+    for gpu in (A100, H100):
+        for (pool, mode, shape), moved in bytes_moved.items():
+            if (gpu.target, pool, mode, shape) not in counted:
                 continue
-            kernels = [dataclasses.asdict(resources) for resources in compile_case(case, target)]
-            records.append({"target": target, "case": fields, "kernels": kernels})
-            save(COMPILATION, records)
+            seconds, bound = predict(gpu, moved, counted[gpu.target, pool, mode, shape])
+            theirs, _ = predict(gpu, count_max_pool(list(shape), 4))
+            cells = [gpu.name, format_shape(list(shape)), pool, mode]
+            yield f"| {' | '.join(cells)} | {1e6 * seconds:.0f} | {bound} | {1e6 * theirs:.0f} |"
 
 
-def measure_traffic() -> None:
-    """Count the bytes of every common case in the interpreter."""
-    import gpu_traffic
-
-    save(TRAFFIC, [dataclasses.asdict(count) for count in gpu_traffic.count_all()])
-
-
-def main() -> Iterator[str]:
-    yield ""
-
-
-if __name__ == "__main__":
-    command, *rest = sys.argv[1:] or ["write"]
-    if command == "compile":
-        compile_all(rest)
-    elif command == "traffic":
-        measure_traffic()
+def check() -> Iterator[str]:
+    """The model on PyTorch's own max pooling, against published times on an H20."""
+    yield "| gradient of | model, µs at least | PyTorch, µs | a Triton kernel, µs | PyTorch over the model |"
+    yield "|---|---|---|---|---|"
+    for grad, (torch_ms, triton_ms) in PUBLISHED.items():
+        shape = [*grad[:2], *(2 * n for n in grad[2:])]
+        seconds, _ = predict(H20, count_max_pool(shape, 4))
+        times = f"{1e6 * seconds:.1f} | {1e3 * torch_ms:.1f} | {1e3 * triton_ms:.1f} | {torch_ms / 1e3 / seconds:.1f}"
+        yield f"| {format_shape(shape)} | {times} |"

@@ -11,9 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from triton.runtime import interpreter
 
 from gpu_compilation import DTYPES, LAYOUTS, WINDOWS, Case
 from learnpool.ops.triton import tiles
@@ -21,6 +19,7 @@ from learnpool.ops.triton.launch import Launch
 
 SHAPES = ((64, 128, 32, 32), (32, 64, 112, 112), (256, 64, 56, 56))
 SECTOR = tiles.SECTOR
+MODELLED = ("mixed", "gated", "tree2")
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,9 @@ class Counter:
 
 def count_sectors(step: Launch, numbers: list[int]) -> int:
     """Bytes of the sectors that the programs with these numbers touch."""
+    import numpy as np
+    from triton.runtime import interpreter
+
     builder, counter = interpreter.interpreter_builder, Counter()
     load, store, move = builder.create_masked_load, builder.create_masked_store, builder.set_grid_idx
 
@@ -115,5 +117,5 @@ def count_all() -> Iterator[Traffic]:
         for dtype in ("float32", "bfloat16"):
             for layout in LAYOUTS:
                 for mode in ("forward", "backward"):
-                    for pool in ("mixed", "gated", "tree2") if dtype == "float32" and layout == "nchw" else ("gated",):
+                    for pool in MODELLED if dtype == "float32" and layout == "nchw" else ("gated",):
                         yield count_case(Case(pool, dtype=dtype, layout=layout, mode=mode, shape=shape))

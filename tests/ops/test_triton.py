@@ -31,6 +31,8 @@ from test_limits import (  # noqa: F401  (tests of any kernel, run here with thi
     test_ties_and_windows_of_minus_infinity_pay_the_first_cell,
 )
 
+import gpu_compilation
+import gpu_traffic
 import triton_interpreter
 from learnpool.ops import triton as gpu
 from learnpool.ops.triton import launch, tiles
@@ -287,6 +289,30 @@ def test_warm_up_changes_nothing():
     gpu.warm_up(layer, torch.randn(1, 2, 9, 8))
     assert_close(layer.state_dict(), before)
     assert all(parameter.grad is None for parameter in layer.parameters())
+
+
+def test_nothing_is_compiled_while_a_graph_is_captured(monkeypatch):
+    layer, x = Pool2d(GATED, 3, 2, 1), distinct(1, 2, 5, 31, dtype=torch.float32)
+    monkeypatch.setattr(launch, "is_capturing", lambda x: True)
+    params = layer.weight.detach(), torch.empty(0, 1, 1, 1)
+    with pytest.raises(gpu.CaptureError, match=r"learnpool::pool: the first call.*\[1, 2, 5, 31\].*warm_up"):
+        gpu.pool(x, *params, GATED.program, *numbers(layer.window))
+    monkeypatch.setattr(launch, "is_capturing", lambda x: False)
+    gpu.warm_up(layer, x)
+    monkeypatch.setattr(launch, "is_capturing", lambda x: True)
+    layer(x.requires_grad_()).sum().backward()
+
+
+def test_bytes_are_close_to_the_least():
+    """What a program touches, halo included, over reading and writing everything once."""
+    for shape, layout, mode in (
+        ((64, 128, 32, 32), "nchw", "forward"),
+        ((64, 128, 32, 32), "nchw", "backward"),
+        ((32, 64, 112, 112), "nchw", "backward"),
+        ((64, 128, 32, 32), "channels_last", "backward"),
+    ):
+        count = gpu_traffic.count_case(gpu_compilation.Case("gated", layout=layout, mode=mode, shape=shape))
+        assert count.moved <= (1.15 if mode == "forward" else 1.3) * count.least
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_by_the_reference(monkeypatch):

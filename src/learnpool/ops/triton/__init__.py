@@ -20,6 +20,11 @@ from .. import operator
 from ..cpu import Status
 from ..window import Window
 
+
+class CaptureError(RuntimeError):
+    """A kernel would have to be compiled while a CUDA graph is captured."""
+
+
 failures: dict[tuple[Any, ...], str] = {}  # calls the reference serves, and why
 
 
@@ -73,7 +78,7 @@ def _run(
         return reference(*tensors, program, *rest)
     try:
         return kernel(*tensors, program, *rest)
-    except (torch.OutOfMemoryError, torch.AcceleratorError):
+    except (torch.OutOfMemoryError, torch.AcceleratorError, CaptureError):
         raise
     except Exception as error:
         # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.

@@ -14,7 +14,7 @@ from ...tree import Program, decode
 from ..operator import POOL, POOL_BACKWARD, check, check_gradient
 from ..reference import accumulation_dtype
 from ..window import Window, empty_output, get_memory_format
-from . import kernels, tiles
+from . import CaptureError, kernels, tiles
 from .tiles import Map, Tile
 
 FAR = 2**31 - 2**20  # offsets from here on need 64 bits
@@ -102,7 +102,12 @@ def find_parameter_strides(parameter: Tensor, dims: int) -> Numbers:
     return (rows, c, *(0,) * (3 - dims), *grid[:dims])
 
 
-def describe_call(x: Tensor, shape: Sequence[int], program: Sequence[int], window: Window) -> Call:
+def is_capturing(x: Tensor) -> bool:
+    """Whether kernels go into a CUDA graph instead of being run."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def describe_call(name: str, x: Tensor, shape: Sequence[int], program: Sequence[int], window: Window) -> Call:
     """The call in three dimensions; its sizes are constants unless the same pool has met many."""
     dims = window.dims
     front = (1,) * (3 - dims)
@@ -111,10 +116,16 @@ def describe_call(x: Tensor, shape: Sequence[int], program: Sequence[int], windo
     sizes = (x.shape[-dims - 1], *front, *x.shape[-dims:])
     outputs = (x.shape[-dims - 1], *front, *shape[-dims:])
     full = Map(images, sizes, outputs, x.element_size(), last)  # type: ignore[arg-type]
-    known = _shapes.setdefault((tuple(program), window, x.dtype, last), set())
-    if len(known) < STATIC:
-        known.add((sizes, x.stride()))
+    known = _shapes.setdefault((name, tuple(program), window, x.dtype, last), set())
     static = (sizes, x.stride()) in known
+    if not static and len(known) < STATIC:
+        if is_capturing(x):
+            raise CaptureError(
+                f"{name}: the first call with input {list(x.shape)} compiles a kernel, which is not possible while a "
+                "CUDA graph is captured; call learnpool.ops.triton.warm_up(net, x) before"
+            )
+        known.add((sizes, x.stride()))
+        static = True
     return Call(decode(tuple(program)), pad_window(window), full, accumulation_dtype(x.dtype), static)
 
 
@@ -135,7 +146,7 @@ def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *argume
 
 def plan_forward(x: Tensor, weight: Tensor, mix: Tensor, y: Tensor, program: Sequence[int], window: Window) -> Launch:
     """The launch that writes ``y``."""
-    call, dims = describe_call(x, y.shape, program, window), window.dims
+    call, dims = describe_call(POOL, x, y.shape, program, window), window.dims
     tile = tiles.choose_forward(call.tiled, call.window)
     lanes = max(128, tiles.round_up(math.prod(tile)))
     arguments = {
@@ -206,7 +217,7 @@ def plan_backward(
     mask: tuple[bool, ...],
 ) -> BackwardPlan:
     """One kernel if the windows over a tile of cells fit on the chip and no gradient is summed region by region."""
-    call, dims = describe_call(x, grad.shape, program, window), window.dims
+    call, dims = describe_call(POOL_BACKWARD, x, grad.shape, program, window), window.dims
     wanted = [p for p, m in zip((weight, mix), mask[1:], strict=True) if m and p.numel()]
     regional = any(math.prod(p.shape[2 : 2 + dims]) > 1 for p in wanted)
     per_channel = any(p.shape[1] > 1 for p in wanted)

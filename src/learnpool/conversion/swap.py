@@ -49,7 +49,7 @@ def convert(
     skip: Choice | None = None,
     replace: Sequence[str] = ("max",),
     share: str | None = None,
-    start: str = "paper",
+    start: str = "spread",
     optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     example: Any = None,
 ) -> Report:
@@ -58,9 +58,10 @@ def convert(
     ``pool`` is a pool's name (``tree2+gated``: a tree first, gated after), a tree, or a function of the old layer that
     returns a layer, a name, a tree, or None to keep it. ``only`` and ``skip`` choose by name pattern (``layer1.*``), by
     a function of the old layer such as ``downsampling``, or by a list of these. ``replace`` names the kinds: ``max``,
-    ``avg``. ``start`` is that of the layers, or ``same``: begin as the old pool where that is possible. New parameters
-    go to the ``optimizers`` given, each to the one that owns its neighbours. ``example`` (a tensor, a tuple of
-    arguments or a dict of them) is run once, to see sizes, order, and windows that only a running forward knows.
+    ``avg``. ``start`` is that of the layers (see ``learnpool.starts``), or ``same``: begin as the old pool where that
+    is possible. New parameters go to the ``optimizers`` given, each to the one that owns its neighbours. ``example``
+    (a tensor, a tuple of arguments or a dict of them) is run once, to see sizes, order, and windows that only a running
+    forward knows.
 
     >>> print(convert(model, "gated", only=downsampling))
     """

@@ -134,8 +134,8 @@ def test_configurations_are_the_papers_counts(tmp_path):
 
 
 def test_differences_to_the_papers_recipe_are_named():
-    assert describe_differences(preset("paper", "cifar10")) == []
-    said = " ".join(describe_differences(preset("cpu", "cifar10", train_size=10_000)))
+    assert describe_differences([preset("paper", "cifar10")]) == []
+    said = " ".join(describe_differences([preset("cpu", "cifar10", train_size=10_000)]))
     for words in ("0.25 of the paper's channels", "10,000 training images", "not 400", "no deep supervision"):
         assert words in said
 

@@ -114,7 +114,8 @@ def test_the_paper_is_the_papers():
 def test_modern_is_the_same_for_all_pools():
     for pool in ("max", "gated", "tree3+gated"):
         run = preset("modern", "cifar10", pool=pool)
-        assert (run.init, run.start, run.schedule, run.pool_decay) == ("kaiming", "neutral", "onecycle", False)
+        assert (run.init, run.start, run.schedule, run.pool_decay) == ("kaiming", "spread", "onecycle", False)
+        assert run.pool_rate == 3
         assert run == preset("modern", "cifar10").model_copy(update={"pool": pool})
     assert not preset("modern", "mnist").mirror
 

@@ -20,6 +20,7 @@ VERDICTS = {
     Verdict.BETTER: "better than",
     Verdict.WORSE: "worse than",
     Verdict.NOT_SIGNIFICANT: "not told apart from",
+    Verdict.ONE_SEED: "with one seed not to be judged against",
 }
 
 
@@ -66,8 +67,7 @@ class ErrorTable:
         unasked = [data for data in self.data if data not in scale.choose(self.data)]
         if unasked:
             parts.append(self._build_paper_table(unasked))
-        first = next(iter(self.plan(scale)), None)
-        return Page(answer, parts, describe_differences(first) if first else (), record)
+        return Page(answer, parts, describe_differences(self.plan(scale)), record)
 
     def _build_table(self, scale: Scale, results: Results, data: str, lines: Mapping[str, PoolSummary]) -> Table:
         base = self.rows[0]

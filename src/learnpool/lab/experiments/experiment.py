@@ -68,7 +68,10 @@ class Scale:
         """``cifar10+, preset cpu, 5 seeds, train_size 10000``."""
         words = [", ".join(self.data)] if self.data else []
         words += [f"preset {self.preset}", format_count(self.seeds, "seed")]
-        return ", ".join([*words, *(f"{name} {value}" for name, value in self.changes.items())])
+        for name, value in self.changes.items():
+            values = value if isinstance(value, tuple) else (value,)
+            words.append(f"{name} {', '.join(map(str, values))}")
+        return ", ".join(words)
 
     def choose(self, data: Sequence[str]) -> list[str]:
         """The data sets of an experiment that are asked for."""

@@ -86,7 +86,7 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
 def build_page(scale: Scale, results: Results) -> Page:
     """Three figures for each data set, and how often each pool has the least error."""
     parts: list[Table | Figure] = []
-    answer, record, first = [], {}, None
+    answer, record = [], {}
     for data in scale.choose(DATA):
         groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
         measurements = results.measure_groups(groups, "invariance", partial(measure, results))
@@ -94,7 +94,6 @@ def build_page(scale: Scale, results: Results) -> Page:
         if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
-        first = first or scale.runs(data, "max")[0]
         for kind, (unit, _change, amounts, _none) in CHANGES.items():
             curves = {
                 label: [[one[kind][f"{amount:g}"] for amount in amounts] for one in seeds]
@@ -103,7 +102,7 @@ def build_page(scale: Scale, results: Results) -> Page:
             parts.append(figures.draw_curves(curves, amounts, kind, unit))
         parts.append(_count_wins(measurements, data))
         answer.append(_describe(measurements, data))
-    return Page(answer, parts, describe_differences(first) if first else (), record)
+    return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
 def _compute_means(measurements: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..runs.presets import preset
 from ..runs.run import Run
+from .experiment import fix_unused
 
 WORDS: dict[str, Callable[[Any, Any], str]] = {
     "width": lambda theirs, ours: f"{ours:g} of the paper's channels in every layer",
     "train_size": lambda theirs, ours: "all training images" if ours is None else f"{ours:,} training images, not all",
     "epochs": lambda theirs, ours: f"{ours} epochs, not {theirs}",
     "head_steps": lambda theirs, ours: "no deep supervision" if not ours else f"deep supervision for {ours:,} steps",
-    "init": lambda theirs, ours: f"{ours} start values of the convolutions, not {theirs}'s",
+    "init": lambda theirs, ours: f"{ours.capitalize()} start values of the convolutions, not {theirs.upper()}'s",
     "start": lambda theirs, ours: f"pools start {ours}, not N(0, 0.5) as the paper's",
     "schedule": lambda theirs, ours: "one cycle of the learning rate, not steps on a plateau of the validation error",
     "prepare": lambda theirs, ours: f"images prepared by {ours}, not {theirs}",
@@ -29,10 +30,16 @@ WORDS: dict[str, Callable[[Any, Any], str]] = {
 SILENT = {"data", "pool", "seed", "rate", "channels_last", "pad", "mirror", "extra_convs", "patience", "validation"}
 
 
-def describe_differences(run: Run) -> list[str]:
-    """Each field in which a run is not as the paper's recipe for its data; the paper's rows use that recipe."""
+def describe_differences(runs: Sequence[Run], but: Collection[str] = ()) -> list[str]:
+    """Each field in which these runs are not as the paper's recipe for their data, from one whose pools learn;
+    ``but``: fields that the page itself is about.
+    """
+    if not runs:
+        return []
+    run = next((run for run in runs if not fix_unused(run.pool)), runs[0])
     paper = preset("paper", run.data, pool=run.pool, seed=run.seed)
-    changed = [name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in SILENT]
+    silent = {*SILENT, *but}
+    changed = [name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in silent]
     return [
         WORDS[name](getattr(paper, name), getattr(run, name)) if name in WORDS else f"{name}: {getattr(run, name)}"
         for name in changed

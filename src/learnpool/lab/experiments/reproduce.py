@@ -88,8 +88,8 @@ def write_site(
             experiment = find(name)
             page = experiment.build_page(scale, results)
             contradictions = [entry["text"] for entry in PAPER["disagreements"] if name in entry["pages"]]
-            values = {"experiment": experiment, "page": page, "contradictions": contradictions}
-            content = render("page.html", scale=scale, command=command, **values)
+            about = {"experiment": experiment, "in_paper": name in IN_PAPER, "contradictions": contradictions}
+            content = render("page.html", page=page, scale=scale, command=command, **about)
             written.append(out / f"{name}.html")
             files.write_bytes(written[-1], content.encode())
             files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})

@@ -63,7 +63,7 @@ def build_page(scale: Scale, results: Results) -> Page:
             f"{pool}, {start}, {rate:g}": [entry.result.validation_error for entry in entries]
             for (pool, start, rate), entries in finished.items()
         }
-    return Page(answer, parts, describe_differences(scale.runs(scale.choose(DATA)[0], "max")[0]), record)
+    return Page(answer, parts, describe_differences(plan(scale), but=("start", "pool_rate")), record)
 
 
 def _find(results: Results, runs: Sequence[Run]) -> list[FinishedRun]:
@@ -134,21 +134,23 @@ def _draw_errors(data: str, finished: dict[Choice, list[FinishedRun]], base: Seq
 
 def draw_starts() -> Figure:
     """The mask and the two filters of a 2-level tree at each start."""
-    program = complete(2).program
-    titles = ("gate ω", "left filter v₁", "right filter v₂")
     with mpl.rc_context(PLAIN):
-        drawn = matplotlib.figure.Figure(
-            figsize=(1.9 * len(starts.STARTS) * 1.4, 1.6 * len(titles)), layout="constrained"
-        )
-        grid = drawn.subplots(len(titles), len(starts.STARTS), squeeze=False)
-        for column, start in enumerate(starts.STARTS):
-            weight = torch.empty(3, 1, 1, 1, 3, 3)
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
-                starts.fill_weight(weight, program, (3, 3), start, 0.5)
-            for row, title in enumerate(titles):
-                reach = 2 * float(weight[row].abs().max().clamp(min=0.1))  # pale enough for the numbers to stay legible
-                draw_heat_map(grid[row][column], weight[row, 0, 0, 0].tolist(), SIGNED, (-reach, reach))
-                grid[row][column].set_title(f"{start}: {title}" if row == 0 else title, fontsize=9, color=INK)
-        svg = render_svg(drawn, "The start values of a 2-level tree")
+        svg = render_svg(make_starts_figure(), "The start values of a 2-level tree")
     return Figure(svg, "A 2-level tree at each start, from one random seed", wide=True)
+
+
+def make_starts_figure() -> matplotlib.figure.Figure:
+    """A column for each start: the gate's mask, then the filters it chooses between."""
+    titles = ("gate ω", "left filter v₁", "right filter v₂")
+    drawn = matplotlib.figure.Figure(figsize=(2.7 * len(starts.STARTS), 4.8), layout="constrained")
+    grid = drawn.subplots(len(titles), len(starts.STARTS), squeeze=False)
+    for column, start in enumerate(starts.STARTS):
+        weight = torch.empty(3, 1, 1, 1, 3, 3)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            starts.fill_weight(weight, complete(2).program, (3, 3), start, 0.5)
+        for row, title in enumerate(titles):
+            reach = 2 * float(weight[row].abs().max().clamp(min=0.1))  # pale enough for the numbers to stay legible
+            draw_heat_map(grid[row][column], weight[row, 0, 0, 0].tolist(), SIGNED, (-reach, reach))
+            grid[row][column].set_title(f"{start}: {title}" if row == 0 else title, fontsize=9, color=INK)
+    return drawn

@@ -94,14 +94,13 @@ def measure_separation(x: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) ->
 def build_page(scale: Scale, results: Results) -> Page:
     """A picture of both pools of each network, and a table of how separable classes are."""
     parts: list[Table | Figure] = []
-    answer, record, first = [], {}, None
+    answer, record = [], {}
     for data in scale.choose(DATA):
         groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
         measurements = results.measure_groups(groups, "tsne", partial(measure, results))
         if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
-        first = first or scale.runs(data, "max")[0]
         panels = {
             f"{label}, {LAYERS[layer]}": (seeds[0][layer]["points"], seeds[0]["labels"])
             for layer in LAYERS
@@ -118,7 +117,7 @@ def build_page(scale: Scale, results: Results) -> Page:
             label: [{layer: one[layer]["features"] for layer in LAYERS} for one in seeds]
             for label, seeds in measurements.items()
         }
-    return Page(answer, parts, describe_differences(first) if first else (), record)
+    return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
 def _compute_mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> float:

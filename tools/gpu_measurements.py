@@ -1,6 +1,6 @@
 """Measure what can be known of the GPU kernels without a GPU, into docs/results; ``gpu_tables.py`` makes tables of it.
 
-python tools/gpu_measurements.py compile [sm_80 …]              what compilers make of them, needs triton
+python tools/gpu_measurements.py compile [all] [sm_80 …]        what compilers make of them, needs triton
 python tools/gpu_measurements.py instructions                   how many instructions that is
 TRITON_INTERPRET=1 python tools/gpu_measurements.py traffic     bytes they move
 """
@@ -26,13 +26,13 @@ def save(path: Path, records: list[dict]) -> None:
 
 
 def compile_all(targets: list[str]) -> None:
-    """Compile every case for every target and keep what it takes; what is there already is left out."""
+    """Compile for the targets and keep what kernels take; what is there already is left out. ``all``: every case."""
     from gpu_compilation import TARGETS, compile_case, list_cases
 
     records = read(COMPILATION)
     known = {(record["target"], *map(str, record["case"].values())) for record in records}
-    for target in targets or TARGETS:
-        for case in list_cases(target):
+    for target in [target for target in targets if target != "all"] or TARGETS:
+        for case in list_cases(target, "all" in targets):
             fields = dataclasses.asdict(case) | {"shape": list(case.shape)}
             if (target, *map(str, fields.values())) in known:
                 continue

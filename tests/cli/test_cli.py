@@ -92,6 +92,22 @@ def test_info_says_why_a_kernel_is_not_live(learnpool, monkeypatch):
     assert "cpu        reference (not built: a reason)" in learnpool("info")[1].splitlines()
 
 
+def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
+    from learnpool.ops import triton
+    from learnpool.ops.cpu import Status
+
+    monkeypatch.setattr(triton, "GPU", Status(False, "a reason"))
+    assert "cuda       no GPU here; it would have the reference (a reason)" in learnpool("info")[1].splitlines()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert "cuda:1     reference (a reason)" in learnpool("info")[1].splitlines()
+    monkeypatch.setattr(triton, "GPU", Status(True, "Triton"))
+    assert "cuda:0     Triton kernel" in learnpool("info")[1].splitlines()
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
+    assert "xpu:0      reference (no kernel for this device)" in learnpool("info")[1].splitlines()
+
+
 @pytest.mark.parametrize(
     ("words", "status", "part"),
     [

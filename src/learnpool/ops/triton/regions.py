@@ -48,15 +48,25 @@ def find_tile(number, sizes, TILE: tl.constexpr, LAST: tl.constexpr):
 
 @triton.jit
 def locate(lane, TILE: tl.constexpr, LAST: tl.constexpr):
-    """Where in a tile each lane is: channel, depth, row, column; and which lanes are in it at all."""
+    """Where in a tile each lane is: channel, depth, row, column; and which lanes are in it at all.
+
+    On an axis of one place every lane is at 0, without a division; lanes behind the tile are not inside anyway.
+    """
+    c = tl.zeros_like(lane)
+    place = lane
     if LAST:
         c = lane % TILE[0]
         place = lane // TILE[0]
-    else:
+    elif TILE[0] > 1:
         c = lane // (TILE[1] * TILE[2] * TILE[3])
         place = lane % (TILE[1] * TILE[2] * TILE[3])
-    inside = lane < TILE[0] * TILE[1] * TILE[2] * TILE[3]
-    return c, place // (TILE[2] * TILE[3]), place // TILE[3] % TILE[2], place % TILE[3], inside
+    d = tl.zeros_like(lane)
+    h = place // TILE[3]
+    w = place % TILE[3]
+    if TILE[1] > 1:
+        d = h // TILE[2]
+        h = h % TILE[2]
+    return c, d, h, w, lane < TILE[0] * TILE[1] * TILE[2] * TILE[3]
 
 
 @triton.jit

@@ -1,6 +1,8 @@
 // channels_last input: a vector is LANES neighbouring channels of one output; every tap is a contiguous load as it is.
 #pragma once
 
+#include "channel_stages.h"
+#include "channel_vector.h"
 #include "headers.h"
 #include "isa.h"
 #include "random.h"
@@ -106,79 +108,47 @@ class OutputTaps {
   }
 };
 
-// A tap of the present output: where its cell begins in the image and in its gradient, counted from the first one's.
-struct CellTap {
-  int64_t tap, from, to;
-  bool fresh;
-};
-
-// One vector of channels at one output: everything in memory begins at its first channel, x and dx at its first cell.
-template <class T>
-struct ChannelVector {
-  using A = Accumulator<T>;
-  const CellTap* taps;
-  int64_t tap_count;
-  int64_t lanes;  // channels that exist
-  Vec<A> cells;   // what an average divides by
-  const T *x, *grad;
-  T* y;
-  A* dx;  // or null
-  const A *weight, *mix;
-  A *dweight, *dmix;  // where every lane has its own: in the item's slice
-  Vec<A>*weight_sums, *mix_sums;
-  const uint32_t *key_low, *key_high;  // of random picks, by channel
-  uint32_t output;                     // its number in the image
-};
-
-// One vector of channels at one output, forward or backward. TAPS: all taps exist, so many for the compiler, and lie side by
-// side in the weights, which all outputs share; -1: some taps. FULL: all lanes exist. PER_LANE: channels have own parameters.
-template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL, int TAPS>
+// One vector of channels at one output, forward or backward, whatever is in it. FULL: all lanes exist. PER_LANE: channels have
+// own parameters.
+template <class T, class P, bool BACKWARD, bool PER_LANE, bool FULL>
 struct VectorPooling {
   using A = Accumulator<T>;
   using V = Vec<A>;
   using M = Mask<A>;
-  static constexpr int D = P::weights, KEPT = D > 0 ? D : 1, SEEN = TAPS >= 0 ? TAPS : 1;
+  static constexpr int D = P::weights, KEPT = D > 0 ? D : 1;
 
   const Call& call;
   const ChannelVector<T>& at;
   Region<A, P>& region;
-  V values[SEEN], best;  // of all taps; the maximum
-  M winner, min_winner;  // where not all taps are known
+  M winner, min_winner;  // the taps that hold the maximum and the minimum
 
   INLINE VectorPooling(const Call& call, const ChannelVector<T>& at, Region<A, P>& region) : call(call), at(at), region(region) {}
 
   INLINE int64_t dots() const { return D >= 0 ? D : call.pool.program.weights; }
-  INLINE int64_t tap_count() const { return TAPS >= 0 ? TAPS : at.tap_count; }
-  INLINE int64_t number(int64_t i) const { return TAPS >= 0 ? i : at.taps[i].tap; }
+  INLINE int64_t tap_count() const { return at.tap_count; }
+  INLINE int64_t number(int64_t i) const { return at.taps[i].tap; }
   INLINE V weight(int64_t d, int64_t i) const {
     const Parameter& strides = call.memory.weight;
-    const A* w = at.weight + (TAPS >= 0 ? d * TAPS + i : d * strides.row + at.taps[i].tap * strides.tap);
+    const A* w = at.weight + d * strides.row + at.taps[i].tap * strides.tap;
     if constexpr (PER_LANE) return load<V>(w);
     else return broadcast<A>(*w);
   }
   INLINE V cell(int64_t i) const { return load_as<A, FULL>(at.x + at.taps[i].from, at.lanes); }
 
-  // Maximum, mean and inner products; false if there is NaN and straight code cannot tell which tap holds the maximum.
-  INLINE bool respond() {
+  // Maximum, mean and inner products.
+  INLINE void respond() {
     const int64_t count = tap_count(), rows = dots();
-    V z[KEPT] = {}, total{};
-    best = broadcast<A>(-std::numeric_limits<A>::infinity());
+    V z[KEPT] = {}, total{}, best = broadcast<A>(-std::numeric_limits<A>::infinity());
     winner = M{} + Lane<A>(count == 0 ? -1 : number(0));
     if constexpr (D < 0) {
       for (int64_t d = 0; d < rows; ++d) region.dots[d] = V{};
     }
-#pragma GCC unroll 9
     for (int64_t i = 0; i < count; ++i) {
       const V v = cell(i);
-      if constexpr (TAPS >= 0) values[i] = v;
       if constexpr (P::statistics) {
-        if constexpr (TAPS >= 0) {
-          best = v > best ? v : best;
-        } else {
-          const M won = is_new_maximum<A>(v, best);
-          best = won ? v : best;
-          if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
-        }
+        const M won = is_new_maximum<A>(v, best);
+        best = won ? v : best;
+        if constexpr (BACKWARD) winner = won ? M{} + Lane<A>(number(i)) : winner;
         total += v;
       }
       if constexpr (D >= 0) {
@@ -187,9 +157,6 @@ struct VectorPooling {
       } else {
         for (int64_t d = 0; d < rows; ++d) region.dots[d] += weight(d, i) * v;
       }
-    }
-    if constexpr (TAPS >= 0 && P::statistics) {
-      if (__builtin_expect(has_nan<A>(total), false)) return false;  // or infinities that add up to one
     }
     if constexpr (D > 0) {
       for (int d = 0; d < D; ++d) region.dots[d] = z[d];
@@ -200,7 +167,6 @@ struct VectorPooling {
     if constexpr (P::minimum) {
       if (call.pool.program.has_min) find_minimum();
     }
-    return true;
   }
 
   // As the maximum of the negated cells.
@@ -236,21 +202,10 @@ struct VectorPooling {
   INLINE void scatter_input_grad(const V* to_dot) const {
     const int64_t count = tap_count(), rows = dots();
     alignas(64) static constexpr A zeros[LANES<A>] = {};
-    M open = ~M{};  // the maximum is still to come
-#pragma GCC unroll 9
     for (int64_t i = 0; i < count; ++i) {
       A* to = at.dx + at.taps[i].to;
       V received = load_as<A, FULL>(at.taps[i].fresh ? zeros : to, at.lanes);
-      if constexpr (P::statistics) {
-        M is_maximum;
-        if constexpr (TAPS >= 0) {
-          is_maximum = (values[i] == best) & open;
-          open &= ~is_maximum;
-        } else {
-          is_maximum = winner == Lane<A>(number(i));
-        }
-        received += region.to_mean + (is_maximum ? region.to_max : V{});
-      }
+      if constexpr (P::statistics) received += region.to_mean + (winner == Lane<A>(number(i)) ? region.to_max : V{});
       if constexpr (P::minimum) {
         if (call.pool.program.has_min) received += min_winner == Lane<A>(number(i)) ? region.to_min : V{};
       }
@@ -263,12 +218,9 @@ struct VectorPooling {
   INLINE void accumulate_weight_grad(const V* to_dot) const {
     const int64_t count = tap_count(), rows = dots();
     const Parameter& strides = call.memory.dweight;
-    const int64_t all_taps = TAPS >= 0 ? TAPS : call.pool.taps();
-#pragma GCC unroll 9
+    const int64_t all_taps = call.pool.taps();
     for (int64_t i = 0; i < count; ++i) {
-      V v;
-      if constexpr (TAPS >= 0) v = values[i];
-      else v = cell(i);
+      const V v = cell(i);
 #pragma GCC unroll 8
       for (int64_t d = 0; d < rows; ++d) {
         if constexpr (PER_LANE) {
@@ -292,9 +244,8 @@ struct VectorPooling {
     }
   }
 
-  // Returns false, having written nothing, if the general code has to do it.
-  INLINE bool run() {
-    if (!respond()) return false;
+  INLINE void run() {
+    respond();
     const V value = evaluate_tree();
     if constexpr (!BACKWARD) {
       store_as<A, FULL>(at.y, value, at.lanes);
@@ -309,7 +260,6 @@ struct VectorPooling {
       if (call.pool.weight_grad) accumulate_weight_grad(to_dot);
       if (call.pool.mix_grad) accumulate_mix_grad();
     }
-    return true;
   }
 };
 
@@ -360,13 +310,19 @@ template <class T, class P, bool BACKWARD, bool PER_LANE>
 class ImagePooling {
   using A = Accumulator<T>;
   static constexpr bool DIRECT = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
-  static constexpr bool UNROLLED = P::known && !PER_LANE && DIRECT && LANES<A> >= 8;
+  static constexpr bool STAGED = P::known && P::rule == Rule::Tree && !PER_LANE;
+  struct NoStages {
+    NoStages(const Call&, Scratch&) {}
+  };
+  using Stages =
+      std::conditional_t<STAGED, ChannelStages<T, std::conditional_t<STAGED, P, KnownProgram<Code::Max>>, BACKWARD>, NoStages>;
 
  public:
   explicit ImagePooling(const Call& call)
       : call_(call),
         region_(call.pool.program, scratch_),
         sums_(call.pool, scratch_),
+        stages_(call, scratch_),
         output_taps_(call.pool),
         taps_(scratch_.take<CellTap>(output_taps_.most)),
         dx_stride_(DIRECT ? call.pool.channels : call.items.channel_step),
@@ -389,6 +345,7 @@ class ImagePooling {
   Scratch scratch_;
   Region<A, P> region_;
   SharedSums<A> sums_;
+  Stages stages_;
   const OutputTaps output_taps_;
   CellTap* taps_;                                               // of the present output
   OutputTaps::List down_{-1, -1, 0, 0}, across_{-1, -1, 0, 0};  // what taps_ was made of
@@ -448,7 +405,8 @@ class ImagePooling {
     const int64_t width = box_.c1 - box_.c0, first = index * call_.pool.channels + box_.c0;
     const OutputTaps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
     const int64_t cell = down.first + across.first;
-    if (!down.is_same(down_) || !across.is_same(across_)) list_taps(down, across);
+    const bool renewed = !down.is_same(down_) || !across.is_same(across_);
+    if (renewed) list_taps(down, across);
     x += cell * call_.pool.channels;
     A* dx = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
     const A* weight = static_cast<const A*>(memory.weight.data) + o * memory.weight.region + box_.c0 * memory.weight.channel;
@@ -465,7 +423,7 @@ class ImagePooling {
     at.mix = mix;
     at.dx = nullptr;
     at.output = uint32_t(o);
-    for (int64_t c = 0; c < width; c += LANES<A>) {
+    for (int64_t c = STAGED ? pool_stages(at, x, dx, first, renewed) : 0; c < width; c += LANES<A>) {
       at.lanes = std::min(LANES<A>, width - c);
       at.x = x + c;
       if (dx != nullptr) at.dx = dx + c;
@@ -488,6 +446,21 @@ class ImagePooling {
     if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) sums_.flush(call_, dweight, dmix);
   }
 
+  // Whole vectors of channels at an output, in stages; returns how many channels that were, 0 if it has to be done otherwise.
+  INLINE int64_t pool_stages(ChannelVector<T>& at, const T* x, A* dx, int64_t first, bool renewed) {
+    if constexpr (STAGED) {
+      const int64_t channels = (box_.c1 - box_.c0) / LANES<A> * LANES<A>;
+      if (renewed || call_.memory.weight.region != 0) stages_.set_weights(at);
+      at.x = x;
+      at.dx = dx;
+      if constexpr (BACKWARD) at.grad = static_cast<const T*>(call_.memory.grad) + first;
+      else at.y = static_cast<T*>(call_.memory.y) + first;
+      return stages_.pool(at, channels) ? channels : 0;
+    } else {
+      return 0;
+    }
+  }
+
   INLINE void pool_vector(const ChannelVector<T>& at) {
     if constexpr (P::rule != Rule::Tree) {
       if (at.lanes < LANES<A>) pick_vector<T, P::rule, BACKWARD, false, -1>(at);
@@ -503,16 +476,10 @@ class ImagePooling {
 
   INLINE void pool_vector(const ChannelVector<T>& at, Region<A, P>& region) {
     if (at.lanes < LANES<A>) {
-      VectorPooling<T, P, BACKWARD, PER_LANE, false, -1>(call_, at, region).run();
+      VectorPooling<T, P, BACKWARD, PER_LANE, false>(call_, at, region).run();
       return;
     }
-    if constexpr (UNROLLED) {
-      const bool dense = call_.memory.weight.tap == 1;  // weights are shared by all outputs
-      if (dense && call_.pool.taps() == 9 && at.tap_count == 9) {
-        if (VectorPooling<T, P, BACKWARD, PER_LANE, true, 9>(call_, at, region).run()) return;
-      }
-    }
-    VectorPooling<T, P, BACKWARD, PER_LANE, true, -1>(call_, at, region).run();
+    VectorPooling<T, P, BACKWARD, PER_LANE, true>(call_, at, region).run();
   }
 };
 

@@ -1,0 +1,202 @@
+// channels_last input, for trees known to the compiler: all channels of one output at a time, in stages.
+//
+// Done vector by vector, each step of a region would wait for the one before (sums, exponential, division, gradients): a chain of
+// well over a hundred cycles. In stages every loop is over independent vectors of channels, and what passes from one stage to
+// the next stays in the first cache.
+#pragma once
+
+#include "channel_vector.h"
+#include "headers.h"
+#include "isa.h"
+#include "scratch.h"
+#include "tree.h"
+#include "vec.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+template <class T, class P, bool BACKWARD>
+class ChannelStages {
+  using A = Accumulator<T>;
+  using V = Vec<A>;
+  using M = Mask<A>;
+  static constexpr int D = P::weights, ROWS = D > 0 ? D : 1, MIXES = P::mixes > 0 ? P::mixes : 1;
+  static constexpr int64_t STEP = LANES<A>;
+  // Taps whose weights' gradients are summed up at once, in registers.
+  static constexpr int SUMMED_TAPS = LEARNPOOL_BYTES == 64 ? (D <= 3 ? 9 : 3) : (D == 1 ? 9 : D <= 3 ? 3 : 1);
+  static constexpr int SCATTERED_TAPS = D <= 3 ? 3 : 1;
+
+ public:
+  ChannelStages(const Call& call, Scratch& scratch) : call_(call), stride_((call.items.channel_step + STEP - 1) / STEP * STEP) {
+    weights_ = scratch.take<A>(ROWS * call.pool.taps());
+    maximum_ = scratch.take<A>(stride_);
+    mean_ = scratch.take<A>(stride_);
+    dots_ = scratch.take<A>(ROWS * stride_);
+    winner_ = scratch.take<Lane<A>>(stride_);
+    zeros_ = scratch.take<A>(stride_);
+  }
+
+  // The weights of the taps listed, from now on.
+  void set_weights(const ChannelVector<T>& at) {
+    const Parameter& strides = call_.memory.weight;
+    for (int64_t i = 0; i < at.tap_count; ++i) {
+      for (int64_t d = 0; d < D; ++d) weights_[i * D + d] = at.weight[d * strides.row + at.taps[i].tap * strides.tap];
+    }
+  }
+
+  // Whole vectors from the first channel of `at` on. Returns false, having written nothing, if there is NaN (or infinities that
+  // add up to one): these stages cannot tell which tap then holds the maximum.
+  INLINE bool pool(const ChannelVector<T>& at, int64_t channels) {
+    bool known;
+    if (at.tap_count == 9) known = respond<9>(at, channels);
+    else known = respond<-1>(at, channels);
+    if (!known) return false;
+    evaluate_trees(at, channels);
+    if constexpr (BACKWARD) {
+      if (at.dx != nullptr) scatter_input_grad(at, channels);
+      if (D > 0 && call_.pool.weight_grad) accumulate_weight_grad(at, channels);
+    }
+    return true;
+  }
+
+ private:
+  const Call& call_;
+  const int64_t stride_;        // from row to row of dots
+  A* weights_;                  // [listed taps][D]
+  A *maximum_, *mean_, *dots_;  // by channel: responses, then their gradients
+  const A* zeros_;
+  Lane<A>* winner_;  // which of the listed taps holds the maximum
+
+  // Maximum, mean and inner products.
+  template <int TAPS>
+  INLINE bool respond(const ChannelVector<T>& at, int64_t channels) {
+    M nan{};
+    int64_t c = 0;
+    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2>(at, c, nan);
+    for (; c < channels; c += STEP) respond_group<TAPS, 1>(at, c, nan);
+    return !P::statistics || !has_nan<A>((V)nan);
+  }
+
+  // GROUP vectors share the broadcast of a weight.
+  template <int TAPS, int GROUP>
+  INLINE void respond_group(const ChannelVector<T>& at, int64_t c, M& nan) {
+    const int64_t count = TAPS > 0 ? TAPS : at.tap_count;
+    V z[GROUP][ROWS] = {}, best[GROUP], total[GROUP] = {};
+    M winner[GROUP] = {};
+    for (int g = 0; g < GROUP; ++g) best[g] = broadcast<A>(-std::numeric_limits<A>::infinity());
+#pragma GCC unroll 9
+    for (int64_t i = 0; i < count; ++i) {
+      const T* cells = at.x + at.taps[i].from + c;
+      V v[GROUP];
+      for (int g = 0; g < GROUP; ++g) {
+        v[g] = load_as<A, true>(cells + g * STEP, STEP);
+        if constexpr (P::statistics) {
+          const M won = v[g] > best[g];
+          best[g] = won ? v[g] : best[g];
+          if constexpr (BACKWARD) winner[g] = won ? M{} + Lane<A>(i) : winner[g];
+          total[g] += v[g];
+        }
+      }
+      for (int d = 0; d < D; ++d) {
+        const V w = broadcast<A>(weights_[i * D + d]);
+        for (int g = 0; g < GROUP; ++g) z[g][d] += w * v[g];
+      }
+    }
+    for (int g = 0; g < GROUP; ++g) {
+      const int64_t to = c + g * STEP;
+      if constexpr (P::statistics) {
+        nan |= (M)total[g] & (total[g] != total[g]);
+        store(maximum_ + to, best[g]);
+        store(mean_ + to, total[g]);
+        if constexpr (BACKWARD) store(winner_ + to, winner[g]);
+      }
+      for (int d = 0; d < D; ++d) store(dots_ + d * stride_ + to, z[g][d]);
+    }
+  }
+
+  // The value of every tree; or what of its gradient reaches each response, in place.
+  INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels) {
+    V mix_sums[MIXES] = {};
+    for (int64_t c = 0; c < channels; c += STEP) {
+      Region<A, P> region;
+      region.count = at.cells;
+      region.maximum = load<V>(maximum_ + c);
+      region.mean = load<V>(mean_ + c) / at.cells;
+      for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
+      auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
+      const V value = evaluate(call_.pool.program, region, mix);
+      if constexpr (!BACKWARD) {
+        store_as<A, true>(at.y + c, value, STEP);
+      } else {
+        backpropagate(call_.pool.program, region, load_as<A, true>(at.grad + c, STEP));
+        store(maximum_ + c, region.to_max);
+        store(mean_ + c, region.to_mean);
+        for (int d = 0; d < D; ++d) store(dots_ + d * stride_ + c, region.to_dot[d]);
+        for (int m = 0; m < P::mixes; ++m) mix_sums[m] += region.to_mix[m];
+      }
+    }
+    for (int m = 0; BACKWARD && call_.pool.mix_grad && m < P::mixes; ++m) at.mix_sums[m] += mix_sums[m];
+  }
+
+  INLINE void scatter_input_grad(const ChannelVector<T>& at, int64_t channels) const {
+    int64_t i = 0;
+    for (; i + SCATTERED_TAPS <= at.tap_count; i += SCATTERED_TAPS) scatter_taps<SCATTERED_TAPS>(at, channels, i);
+    for (; i < at.tap_count; ++i) scatter_taps<1>(at, channels, i);
+  }
+
+  // What the cells of COUNT taps from tap i on receive; the first tap to write to a cell adds to zeros instead.
+  template <int COUNT>
+  INLINE void scatter_taps(const ChannelVector<T>& at, int64_t channels, int64_t i) const {
+    V w[COUNT][ROWS];
+    const A* from[COUNT];
+    A* to[COUNT];
+    for (int t = 0; t < COUNT; ++t) {
+      to[t] = at.dx + at.taps[i + t].to;
+      from[t] = at.taps[i + t].fresh ? zeros_ : to[t];
+      for (int d = 0; d < D; ++d) w[t][d] = broadcast<A>(weights_[(i + t) * D + d]);
+    }
+    for (int64_t c = 0; c < channels; c += STEP) {
+      V to_dot[ROWS], to_mean, to_max;
+      M winner;
+      for (int d = 0; d < D; ++d) to_dot[d] = load<V>(dots_ + d * stride_ + c);
+      if constexpr (P::statistics) {
+        to_mean = load<V>(mean_ + c);
+        to_max = load<V>(maximum_ + c);
+        winner = load<M>(winner_ + c);
+      }
+      for (int t = 0; t < COUNT; ++t) {
+        V received = load<V>(from[t] + c);
+        if constexpr (P::statistics) received += to_mean + (winner == Lane<A>(i + t) ? to_max : V{});
+        for (int d = 0; d < D; ++d) received += to_dot[d] * w[t][d];
+        store(to[t] + c, received);
+      }
+    }
+  }
+
+  INLINE void accumulate_weight_grad(const ChannelVector<T>& at, int64_t channels) const {
+    int64_t i = 0;
+    for (; i + SUMMED_TAPS <= at.tap_count; i += SUMMED_TAPS) accumulate_taps<SUMMED_TAPS>(at, channels, i);
+    for (; i < at.tap_count; ++i) accumulate_taps<1>(at, channels, i);
+  }
+
+  // The gradients of all weights of COUNT taps from tap i on.
+  template <int COUNT>
+  INLINE void accumulate_taps(const ChannelVector<T>& at, int64_t channels, int64_t i) const {
+    V sums[COUNT * ROWS] = {};
+    for (int64_t c = 0; c < channels; c += STEP) {
+      V to_dot[ROWS];
+      for (int d = 0; d < D; ++d) to_dot[d] = load<V>(dots_ + d * stride_ + c);
+#pragma GCC unroll 9
+      for (int t = 0; t < COUNT; ++t) {
+        const V v = load_as<A, true>(at.x + at.taps[i + t].from + c, STEP);
+        for (int d = 0; d < D; ++d) sums[t * ROWS + d] += to_dot[d] * v;
+      }
+    }
+    for (int t = 0; t < COUNT; ++t) {
+      for (int d = 0; d < D; ++d) at.weight_sums[d * call_.pool.taps() + at.taps[i + t].tap] += sums[t * ROWS + d];
+    }
+  }
+};
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

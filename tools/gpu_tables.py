@@ -42,6 +42,10 @@ def format_shape(shape: list[int]) -> str:
 
 def compilation() -> Iterator[str]:
     """Registers, spills, shared memory, occupancy and the widest loads, kernel by kernel."""
+    kernels = [kernel for record in read("compilation") for kernel in record["kernels"]]
+    spilled = [kernel["spills"] for kernel in kernels if kernel["spills"]]
+    yield f"{len(kernels)} kernels; {len(spilled)} of them spill" + (f", at most {max(spilled)}." if spilled else ".")
+    yield ""
     heads = ("target", "pool", "window", "dtype", "layout", "", "registers", "spills", "shared, bytes", "warps")
     yield f"| {' | '.join(heads)} | occupancy | loads, bits |"
     yield "|---" * (len(heads) + 2) + "|"

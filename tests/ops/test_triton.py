@@ -173,6 +173,12 @@ def test_a_proportion_of_0_or_1_does_not_read_the_other_child(a):
     compare(x, weight, mix.fill_(a), MIXED, W(3, 2, 1).of())
     fixed = Mix(Max(), Avg(), a=a, learn=False)
     compare(x, weight, mix[:0], fixed, W(3, 2, 1).of())
+    x = distinct(1, 2, 7, 7)
+    grad = torch.full((1, 2, 4, 4), torch.inf, dtype=x.dtype)  # the side that is not read receives 0 even so
+    rest = fixed.program, *numbers(W(3, 2, 1).of()), [True, False, False]
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix[:0], *rest)[0]
+    assert_close(ours, reference.backward(grad, x, weight, mix[:0], fixed.program, W(3, 2, 1).of())[0], equal_nan=True)
+    assert not ours.isnan().any()
 
 
 def test_regions_without_a_cell():

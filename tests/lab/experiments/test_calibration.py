@@ -62,7 +62,6 @@ def test_any_tree_by_the_command_line(tmp_path, learnpool):
         (["--pools", ","], "calibration: wanted at least one pool, got none"),
         (["--data", "nowhere"], "nowhere"),
         (["--width", "0"], "width"),
-        (["--train", "5"], "batch: wanted at most"),
     ],
 )
 def test_mistakes_are_one_line(words, said, tmp_path, learnpool):

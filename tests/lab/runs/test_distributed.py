@@ -80,5 +80,5 @@ def test_what_one_process_lacks_all_raise(monkeypatch):
 
 
 def test_a_batch_that_cannot_be_shared():
-    with pytest.raises(RunError, match="^batch: 25 images cannot be shared evenly by 2 processes$"):
+    with pytest.raises(RunError, match="^batch: 25 images cannot be shared evenly by 2 processes; see --set batch=N$"):
         load_batches(Run(batch=25), None, PAIR[0])

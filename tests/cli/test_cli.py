@@ -335,7 +335,7 @@ def test_options_reach_the_benchmarks(learnpool, monkeypatch, tmp_path):
         (
             KeyboardInterrupt(),
             130,
-            "interrupted; every run in runs/compare keeps its whole epochs, the same command goes on",
+            "interrupted; every run in runs/compare keeps its finished epochs; run the same command to resume",
         ),
         (typer.Abort(), 130, "interrupted"),  # what typer made of Ctrl-C in older versions
         (ChildProcessError("a training process died"), 1, "a training process died"),
@@ -421,6 +421,6 @@ def test_ctrl_c_of_a_comparison_is_one_line(tmp_path):
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the whole group
         text, error = process.communicate(timeout=300)
-    kept = f"every run in {tmp_path} keeps its whole epochs, the same command goes on"
+    kept = f"every run in {tmp_path} keeps its finished epochs; run the same command to resume"
     assert (process.returncode, text, error) == (130, "", f"learnpool: interrupted; {kept}\n")
     assert not (tmp_path / "report.html").exists()

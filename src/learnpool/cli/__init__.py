@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:
-    """Print the reason in one line and exit; under torchrun only rank 0 prints, unless ``alone``: no other failed."""
+    """Print the reason in one line and exit; under torchrun rank 0 prints, or any rank that failed ``alone``."""
     if alone or os.environ.get("RANK", "0") == "0":
         print("learnpool:", escape_control_characters(" ".join(message.split())), file=sys.stderr)
     sys.exit(status)
@@ -124,7 +124,7 @@ def build() -> "typer.Typer":
 
 @contextmanager
 def report_usage_errors() -> Iterator[None]:
-    """A ValueError inside is a mistake of the user: one line and exit code 2."""
+    """Report a ValueError as a mistake of the user: one line and exit code 2."""
     import typer
 
     try:
@@ -135,7 +135,7 @@ def report_usage_errors() -> Iterator[None]:
 
 @contextmanager
 def report_training_errors(format_interruption: Callable[[], str]) -> Iterator[None]:
-    """What may end training inside is one line: exit code 2 for a mistake of the user, 1 for training that fails."""
+    """Report what ends training in one line: exit code 2 for a mistake of the user, 1 for training that fails."""
     from ..lab.data import DataError, ImageError
     from ..lab.runs.run import RunError
     from ..lab.runs.training import TrainingError

@@ -11,14 +11,9 @@ from . import options, report_usage_errors
 
 def build() -> typer.Typer:
     """``learnpool bench pools``, ``net`` and ``train``."""
-    app = typer.Typer(help="Measure how fast pools and training are.")
+    app = options.make_group("Measure how fast pools and training are.")
 
     device_help = "cpu, cuda, cuda:1 …"
-
-    @app.callback(invoke_without_command=True)
-    def top(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            print(context.get_help())
 
     @app.command()
     def pools(
@@ -32,12 +27,15 @@ def build() -> typer.Typer:
         share: Annotated[str | None, typer.Option(help="layer, region, channel or region_channel.")] = None,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
-        rounds: Annotated[int, typer.Option(min=1, help="Times everything gets its turn.")] = 15,
+        rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which everything is timed once.")] = 15,
         threads: options.TorchThreads = None,
         compiled: Annotated[
-            bool, typer.Option("--compile", help="Also the pool by hand under torch.compile; compiling takes long.")
+            bool,
+            typer.Option("--compile", help="Also time the hand-written pool under torch.compile; compiling is slow."),
         ] = False,
-        reference: Annotated[bool, typer.Option("--reference", help="Also our pools without their kernel.")] = False,
+        reference: Annotated[
+            bool, typer.Option("--reference", help="Also time our pools without their kernel.")
+        ] = False,
         device: Annotated[str, typer.Option(help=device_help)] = "cpu",
     ) -> None:
         """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
@@ -67,9 +65,9 @@ def build() -> typer.Typer:
     @app.command()
     def net(
         out: Annotated[Path, typer.Option(help="Directory for net.json.")] = Path("runs/bench"),
-        pool: Annotated[str, typer.Option(help="The pools to race against max.")] = "tree3+gated",
+        pool: Annotated[str, typer.Option(help="The pools to time against max.")] = "tree3+gated",
         pairs: Annotated[int, typer.Option(min=2, help="Steps of each network.")] = 15,
-        data: Annotated[str, typer.Option(help="mnist, cifar10, cifar100 or svhn: which network.")] = "cifar10",
+        data: Annotated[str, typer.Option(help="Whose network: mnist, cifar10, cifar100 or svhn.")] = "cifar10",
         batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",

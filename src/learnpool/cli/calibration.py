@@ -21,11 +21,11 @@ def calibration(
     train: Annotated[int | None, typer.Option(min=1, help="Training images; all if not given.")] = None,
     test: Annotated[int | None, typer.Option(min=1, help="Test images; all if not given.")] = None,
     width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
 ) -> None:
     """Swap the pools of a trained network and calibrate them.
 
-    Interrupted, run it again: a network that is trained is not trained again.
+    After an interruption, run it again: a trained network is not trained again.
 
     Example: learnpool calibration --data mnist --pools "mixed,Gate(Filter,Max)"
     """

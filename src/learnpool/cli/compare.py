@@ -5,13 +5,13 @@ import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..formatting import escape_control_characters
 from . import options, report_usage_errors
-from .train import parse_change, print_remarks
+from .train import print_remarks
 
 POOLS = "max,avg,half,mixed,gated,tree2"
 
@@ -21,7 +21,7 @@ def compare(
         str, typer.Option(help="digits, mnist, cifar10, … or a folder of images; several with commas.")
     ] = "digits",
     pools: Annotated[str, typer.Option(help="Pools by name; the first is what the others are compared with.")] = POOLS,
-    seeds: Annotated[int, typer.Option(help="Runs of each pool; no interval without two.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs of each pool; an interval needs two.")] = 3,
     model: options.Model = "dsn",
     preset: options.Preset = "cpu",
     epochs: options.Epochs = None,
@@ -39,12 +39,12 @@ def compare(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is done, what is left and how long it takes; train nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer and the report's name alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the answer and the report's name.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Say whether other pools help a network; write a report.
+    """Find out whether other pools help a network, and write a report.
 
-    Run it again to go on after an interruption, or with more seeds: only what is missing is trained.
+    Run it again to resume after an interruption, or with more seeds: only what is missing is trained.
 
     Example: learnpool compare --data cifar10 --pools max,gated,tree2+gated --seeds 5 --data-dir data
 
@@ -56,12 +56,10 @@ def compare(
     from ..lab.comparison import estimate
     from ..names import split_names
 
-    changes: dict[str, Any] = {"net": model}
-    changes |= {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
     arguments = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
     console = Console(stderr=True) if not quiet and not as_json else None
     with report_usage_errors():
-        changes |= dict(parse_change(text) for text in change or [])
+        changes = {"net": model} | options.collect_changes(change, epochs=epochs, train_size=train_size)
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     stdout = sys.stdout

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..formatting import escape_control_characters, format_count
-from . import report_usage_errors
+from . import options, report_usage_errors
 
 DataDir = Annotated[
     Path, typer.Option("--data-dir", envvar="LEARNPOOL_DATA_DIR", help="Where the files of the data sets are.")
@@ -21,7 +21,7 @@ DEFAULT_DATA_DIR = Path("data")
 
 @contextmanager
 def report_bad_data() -> Iterator[None]:
-    """An error of the data or the disk inside is one line, status 2."""
+    """Report an error of the data or the disk in one line, with exit code 2."""
     with report_usage_errors():
         try:
             yield
@@ -31,12 +31,7 @@ def report_bad_data() -> Iterator[None]:
 
 def build() -> typer.Typer:
     """``learnpool data get``, ``check``, ``show`` and ``clear-cache``."""
-    app = typer.Typer(help="Fetch data sets, verify them, look at them.")
-
-    @app.callback(invoke_without_command=True)
-    def top(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            print(context.get_help())
+    app = options.make_group("Fetch data sets, verify them, look at them.")
 
     @app.command()
     def get(
@@ -46,7 +41,7 @@ def build() -> typer.Typer:
         extra: Annotated[bool, typer.Option(help="svhn: also its 531,131 extra images, 1.3 GB.")] = True,
         quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     ) -> None:
-        """Fetch a data set and verify it; a fetch that was interrupted goes on. Example: learnpool data get cifar10"""
+        """Fetch a data set and verify it; an interrupted download is resumed. Example: learnpool data get cifar10"""
         from ..lab.data.fetch import fetch_dataset
 
         with report_bad_data():
@@ -55,7 +50,9 @@ def build() -> typer.Typer:
 
     @app.command()
     def check(
-        names: Annotated[list[str] | None, typer.Argument(help="Data sets or folders; what is there if none.")] = None,
+        names: Annotated[
+            list[str] | None, typer.Argument(help="Data sets or folders; all that are found if none.")
+        ] = None,
         data_dir: DataDir = DEFAULT_DATA_DIR,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:

@@ -22,9 +22,9 @@ def look(
         str | None, typer.Option(help="For a state_dict: resize the image to one number, or height,width.")
     ] = None,
     mean: Annotated[
-        str, typer.Option(help="Then subtracted from pixels in [0, 1]: one number, or one a channel.")
+        str, typer.Option(help="Subtracted from the pixels in [0, 1]: one number, or one per channel.")
     ] = "",
-    std: Annotated[str, typer.Option(help="Then divided by: one number, or one a channel.")] = "",
+    std: Annotated[str, typer.Option(help="What they are then divided by: one number, or one per channel.")] = "",
 ) -> None:
     """Draw what the pools of a trained network do on an image.
 

@@ -1,8 +1,10 @@
-"""What several commands that train have in common: options, and what an interruption says."""
+"""What several commands share: options, the fields they change, and the message after an interruption."""
 
+import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,20 +13,61 @@ from . import report_training_errors
 
 Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
 Model = Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")]
-Epochs = Annotated[int | None, typer.Option(help="In place of the preset's.")]
-TrainSize = Annotated[int | None, typer.Option(help="Fewer training images.")]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs; the preset's if not given.")]
+TrainSize = Annotated[int | None, typer.Option(help="Use only so many training images.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any field train --dry-run shows.")
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change any field that train --dry-run shows.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data sets are.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")]
-Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Of each run.")]
-TorchThreads = Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="As torch is set if not given.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; one per core if not given.")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of each run.")]
+TorchThreads = Annotated[
+    int | None, typer.Option(min=1, max=MOST_THREADS, help="Threads; torch's own setting if not given.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")]
 
 
 def report_interrupted_runs(out: Path) -> AbstractContextManager[None]:
     """``report_training_errors`` where many runs in a directory are trained."""
-    text = f"interrupted; every run in {out} keeps its whole epochs, the same command goes on"
+    text = f"interrupted; every run in {out} keeps its finished epochs; run the same command to resume"
     return report_training_errors(lambda: text)
+
+
+def make_group(help: str) -> typer.Typer:
+    """A command with subcommands; alone it shows its help."""
+    app = typer.Typer(help=help)
+
+    @app.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    return app
+
+
+def collect_changes(change: Sequence[str] | None, **given: Any) -> dict[str, Any]:
+    """The fields of a run that a command changes: options with a value, then every ``--set FIELD=VALUE``."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return changes | dict(map(_parse_change, change or ()))
+
+
+def _parse_change(text: str) -> tuple[str, Any]:
+    """``FIELD=VALUE`` of the command line."""
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set: wanted FIELD=VALUE, got {text!r}")
+    return field, _parse_value(field, value)
+
+
+def _parse_value(field: str, text: str) -> Any:
+    """What is meant by a field's value on the command line."""
+    if field == "rate":
+        try:
+            return tuple(float(part) for part in text.split(","))
+        except ValueError:
+            raise ValueError(f"--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
+    try:
+        return json.loads({"none": "null", "True": "true", "False": "false"}.get(text, text))
+    except (ValueError, RecursionError):
+        return text

@@ -1,4 +1,4 @@
-"""``learnpool predict``: what a trained network says of image files."""
+"""``learnpool predict``: the classes of image files, by a trained network."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ def predict(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every probability as JSON.")] = False,
 ) -> None:
-    """Say what a trained network sees in images.
+    """Predict the class of image files with a trained network.
 
-    They are prepared as the run prepared its own.
+    Images are prepared as the run prepared its own.
 
     Example: learnpool predict runs/cifar10-gated-0-3fa94c01b2 cat.png dog.jpg
     """

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from . import options, report_usage_errors
-from .train import parse_change
 
 
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME…", help="Experiments as --list names them; all: all of the paper."),
+        typer.Argument(metavar="NAME…", help="Names from --list; all stands for all of the paper's."),
     ] = None,
-    list_them: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
     preset: options.Preset = "cpu",
     seeds: Annotated[int, typer.Option(help="Runs of each network.")] = 3,
     data: Annotated[
@@ -30,13 +29,15 @@ def reproduce(
     threads: options.Threads = 1,
     device: options.Device = None,
     ray: options.Ray = None,
-    pages_only: Annotated[bool, typer.Option("--pages-only", help="Pages of what is done; train nothing.")] = False,
+    pages_only: Annotated[
+        bool, typer.Option("--pages-only", help="Write pages of finished runs; train nothing.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their cost, train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages' names.")] = False,
 ) -> None:
     """Repeat experiments of the paper: train what is missing, and write a page for each.
 
-    Several experiments share their runs. Run it again to go on after an interruption.
+    Several experiments share their runs. Run it again to resume after an interruption.
 
     Example: learnpool reproduce table1 table2 --data cifar10+ --train-size 10000 --epochs 20 --data-dir data
     """
@@ -49,14 +50,13 @@ def reproduce(
     from ..names import split_names
 
     console = Console(stderr=True) if not quiet else None
-    if list_them:
+    if show_list:
         for name in lab.NAMES:
             experiment = lab.find(name)
             print(f"{name:<15} {experiment.SOURCE}: {experiment.TITLE}")
         return
-    changes: dict[str, Any] = {k: v for k, v in {"epochs": epochs, "train_size": train_size}.items() if v is not None}
     with report_usage_errors():
-        changes |= dict(parse_change(text) for text in change or [])
+        changes = options.collect_changes(change, epochs=epochs, train_size=train_size)
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
         selection = lab.choose(names)

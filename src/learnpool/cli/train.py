@@ -14,7 +14,7 @@ import typer
 from ..formatting import escape_control_characters, format_count
 from . import options, report_training_errors, report_usage_errors
 
-NAMED = 20  # images that are skipped
+MAX_NAMED = 20  # skipped images that are named
 
 if TYPE_CHECKING:
     from ..lab.runs.directory import Result
@@ -25,7 +25,7 @@ def train(
     data: Annotated[str, typer.Option(help="digits, mnist, cifar10, … or a folder of images.")] = "digits",
     pool: Annotated[str, typer.Option(help="Pools by name, or conv.")] = "max",
     preset: options.Preset = "cpu",
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     model: options.Model = "dsn",
     epochs: options.Epochs = None,
     train_size: options.TrainSize = None,
@@ -34,7 +34,8 @@ def train(
     channels_last: Annotated[bool | None, typer.Option(help="Memory layout.")] = None,
     compiled: Annotated[bool | None, typer.Option("--compile", help="Use torch.compile.")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Any other field --dry-run shows.")
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change any other field that --dry-run shows."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
     data_dir: options.DataDir = None,
@@ -42,11 +43,11 @@ def train(
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
     device: options.Device = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the whole description, train nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every field of the run; train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train one network; interrupted, run it again to go on.
+    """Train one network; after an interruption, run it again to resume.
 
     Example: learnpool train --data cifar10 --pool tree3+gated --preset cpu --data-dir data
 
@@ -55,14 +56,13 @@ def train(
     from ..lab.runs.presets import augmentation
     from ..lab.runs.presets import preset as make_preset
 
-    overrides: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
-    overrides |= {"channels_last": channels_last, "compile": compiled}
+    given: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
+    given |= {"channels_last": channels_last, "compile": compiled}
     changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
-    changes |= {k: v for k, v in overrides.items() if v is not None}
     with report_usage_errors():
         if augment is not None:
             changes |= augmentation(data) if augment else {"pad": 0, "mirror": False}
-        changes |= dict(parse_change(text) for text in change or [])
+        changes |= options.collect_changes(change, **given)
         run = make_preset(preset, **changes)
     first = os.environ.get("RANK", "0") == "0"
     if dry_run:
@@ -94,9 +94,9 @@ def print_remarks(batch: int, train_images: int, skipped: Sequence[str]) -> None
         reason = f"there are {format_count(train_images, 'training image')}, fewer than a batch of {batch}"
         print(f"learnpool: {reason}: every step took all of them", file=sys.stderr)
     if skipped:
-        more = f" and {len(skipped) - NAMED:,} more, see result.json" if len(skipped) > NAMED else ""
+        more = f" and {len(skipped) - MAX_NAMED:,} more, see result.json" if len(skipped) > MAX_NAMED else ""
         message = f"skipped {format_count(len(skipped), 'image')} that cannot be decoded"
-        names = escape_control_characters(", ".join(skipped[:NAMED]))
+        names = escape_control_characters(", ".join(skipped[:MAX_NAMED]))
         print(f"learnpool: {message}: {names}{more}", file=sys.stderr)
 
 
@@ -122,14 +122,12 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any)
 
 
 def _format_interruption(run: "Run", out: Path) -> str:
-    """What is kept, and how to go on."""
+    """What is kept, and how to resume."""
     from ..lab.runs.directory import read_metrics
 
     count = len(read_metrics(out / run.id))
     epochs = f"{count} of {format_count(run.epochs, 'epoch')}"
-    return (
-        f"interrupted; {out / run.id} keeps {epochs}, the same command goes on from there" if count else "interrupted"
-    )
+    return f"interrupted; {out / run.id} keeps {epochs}; run the same command to resume" if count else "interrupted"
 
 
 def _print_description(run: "Run", out: Path, as_json: bool) -> None:
@@ -142,24 +140,3 @@ def _print_description(run: "Run", out: Path, as_json: bool) -> None:
         text = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
         print(f"{name:<14} {text:<22} {field.description}")
     print(f"\n{escape_control_characters(str(out / run.id))}")
-
-
-def parse_change(text: str) -> tuple[str, Any]:
-    """``FIELD=VALUE`` of the command line."""
-    field, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set: wanted FIELD=VALUE, got {text!r}")
-    return field, _parse_value(field, value)
-
-
-def _parse_value(field: str, text: str) -> Any:
-    """What is meant by a field's value on the command line."""
-    if field == "rate":
-        try:
-            return tuple(float(part) for part in text.split(","))
-        except ValueError:
-            raise ValueError(f"--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
-    try:
-        return json.loads({"none": "null", "True": "true", "False": "false"}.get(text, text))
-    except (ValueError, RecursionError):
-        return text

@@ -17,7 +17,7 @@ from ..explanation.measurement import find_learned_pools
 from . import files
 from .data import read_image
 from .figure import STYLE
-from .runs.pixels import fit
+from .runs.pixels import fit_image
 from .runs.run import RunError
 from .runs.trained import restore_run
 from .runs.user_networks import import_function
@@ -140,7 +140,7 @@ def prepare_image(
         raise ValueError(f"look: --std must be above 0, got {min(std)}")
     if channels not in (1, 3):
         raise ValueError(f"look: the network wants {channels} channels; an image has 1 or 3")
-    pixels = fit(image, (channels, *(size or (image.height, image.width))), crop=False).float() / 255
+    pixels = fit_image(image, (channels, *(size or (image.height, image.width))), crop=False).float() / 255
     shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
     return (pixels - shift) / scale
 

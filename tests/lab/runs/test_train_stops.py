@@ -1,4 +1,4 @@
-"""Whatever stops a run, the same command goes on and ends with the same bits; two processes draw the curve of one."""
+"""Whatever stops a run, the same command resumes it and ends with the same bits; two processes draw the curve of one."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def test_ctrl_c_is_one_line(tmp_path):
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=300)
     (path,) = tmp_path.iterdir()
-    kept = f"{path} keeps 1 of 4 epochs, the same command goes on from there"
+    kept = f"{path} keeps 1 of 4 epochs; run the same command to resume"
     assert (process.returncode, error) == (130, f"learnpool: interrupted; {kept}\n")
     assert checkpoint.load(path)[1]["epoch"] == 1
 
@@ -195,7 +195,7 @@ def test_a_process_that_dies_stops_the_other_and_both_go_on(monkeypatch, tmp_pat
     done = on_two(words)
     (path,) = (tmp_path / "two").iterdir()
     assert done.returncode == 1
-    assert "learnpool: another process of this run has ended; the same command goes on\n" in done.stderr
+    assert "learnpool: another process of this run has ended; run the same command to resume\n" in done.stderr
     assert "[rank0]: Traceback" not in done.stderr
     assert len(rows(path)) == 1
     (tmp_path / "deadly").unlink()

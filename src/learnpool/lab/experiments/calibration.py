@@ -133,7 +133,9 @@ def choose_images(batches: Batches, number: int, ranks: Ranks) -> Tensor:
     generator = torch.Generator().manual_seed(derive_seed(batches.run, "calibration"))
     order = torch.randperm(len(batches.train.labels), generator=generator)[:number]
     images_and_labels = batches.train.iter_batches(order.split(BATCH), slice(None), None)
-    return torch.cat([images for images, _ in images_and_labels]).to(ranks.device, memory_format=batches.layout)
+    return torch.cat([images for images, _ in images_and_labels]).to(
+        ranks.device, memory_format=batches.run.memory_format
+    )
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ class Evaluation:
         if isinstance(dataset, data.Folder):
             raise data.DataError(f"{entry.run.data}: wanted a data set in memory, got a folder of images")
         self.test, self.classes = dataset.test, dataset.classes
-        self.channels_last = entry.run.channels_last
+        self.memory_format = entry.run.memory_format
 
     @torch.inference_mode()
     def compute_error(self, change: Callable[..., Tensor], *arguments: Any) -> float:
@@ -56,13 +56,10 @@ class Evaluation:
         return {name: torch.cat(parts) for name, parts in outputs.items()}
 
     def _forward(self, images: Tensor) -> Tensor:
-        x = self.prepare(images)
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        votes: Any = self.model(x)
+        votes: Any = self.model(self.prepare(images).contiguous(memory_format=self.memory_format))
         return votes if isinstance(votes, Tensor) else votes[0]
 
 
-def pool_layers(model: nn.Module) -> list[str]:
+def list_pools(model: nn.Module) -> list[str]:
     """The pools of the paper's network, in their order."""
     return [name for name in ("pool1", "pool2") if hasattr(model, name)]

@@ -15,7 +15,7 @@ from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
 from ..runs.run import Run
 from . import figures
-from .evaluation import Evaluation, pool_layers
+from .evaluation import Evaluation, list_pools
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .notes import describe_differences
 from .results import Results
@@ -43,7 +43,7 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
     labels = network.test.labels[index].numpy()
     record: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
-    for name, features in network.compute_features(pool_layers(network.model), index).items():
+    for name, features in network.compute_features(list_pools(network.model), index).items():
         reduced = reduce(features)
         points = embed(reduced)
         record[name] = {

@@ -94,22 +94,18 @@ class Batches:
         """Images of a step: those of the run, or all training images where these are fewer."""
         return min(self.run.batch, len(self.train.labels))
 
-    @property
-    def layout(self) -> torch.memory_format:
-        return torch.channels_last if self.run.channels_last else torch.contiguous_format
-
     def train_batches(self, number: int, ranks: Ranks) -> Pairs:
         """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide."""
         generator = torch.Generator().manual_seed(derive_seed(self.run, "batches", number))
         order = torch.randperm(len(self.train.labels), generator=generator).split(self.batch)[: self.steps]
         for images, labels in self.train.iter_batches(order, ranks.local_slice(self.batch), generator):
-            yield images.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
+            yield images.to(ranks.device, memory_format=self.run.memory_format), labels.to(ranks.device)
 
     def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
         """This process's share of the validation or test images, piece by piece."""
         local = torch.arange(len(images.labels))[ranks.local_slice(len(images.labels))]
         for pixels, labels in images.iter_batches(local.split(EVAL_BATCH), slice(None), None):
-            yield pixels.to(ranks.device, memory_format=self.layout), labels.to(ranks.device)
+            yield pixels.to(ranks.device, memory_format=self.run.memory_format), labels.to(ranks.device)
 
 
 def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0) -> Batches:

@@ -22,7 +22,7 @@ from . import records
 from .run import RunError
 
 LAST = "last.json"
-FITTED = "preparation.safetensors"
+PREPARATION = "preparation.safetensors"
 FIELDS = {
     "epoch": int, "tensors": str, "sha256": str, "schedule": dict, "data": str, "image": list, "classes": list,
 }  # fmt: skip
@@ -57,7 +57,7 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise _name_damage(path, "damaged") from None
+        raise _make_damage_error(path, "damaged") from None
     return state
 
 
@@ -70,18 +70,18 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise _name_damage(path, "missing") from None
+        raise _make_damage_error(path, "missing") from None
     computed = hashlib.sha256(content).hexdigest()
     if computed != digest:
-        raise _name_damage(path, f"damaged (wanted SHA-256 {digest[:12]}…, got {computed[:12]}…)")
+        raise _make_damage_error(path, f"damaged (wanted SHA-256 {digest[:12]}…, got {computed[:12]}…)")
     try:
         return parse_tensors(content), state
     except SafetensorError as error:
-        raise _name_damage(path, f"damaged ({error})") from None
+        raise _make_damage_error(path, f"damaged ({error})") from None
 
 
-def _name_damage(path: Path, state: str) -> CheckpointError:
-    """The error for a file that cannot be used, and the one way on that is right for a run in any state."""
+def _make_damage_error(path: Path, state: str) -> CheckpointError:
+    """The error for a file that cannot be used, with the one remedy that is right for a run in any state."""
     return CheckpointError(f"checkpoint: {path} is {state}; remove {path.parent} to train this run again")
 
 
@@ -89,7 +89,7 @@ def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> str:
     """Keep what a preparation of images has to remember, once for all checkpoints of a directory; its SHA-256."""
     if not fitted:
         return ""
-    path = directory / FITTED
+    path = directory / PREPARATION
     if not path.exists():
         files.write_bytes(path, pack_tensors({key: value.contiguous() for key, value in fitted.items()}))
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -97,22 +97,22 @@ def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> str:
 
 def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
     """What ``save_preparation`` kept, whose SHA-256 is ``digest`` where that is known."""
-    path = directory / FITTED
+    path = directory / PREPARATION
     if not path.exists():
         return {}
     content = path.read_bytes()
     if digest and hashlib.sha256(content).hexdigest() != digest:
-        raise _name_damage(path, "damaged")
+        raise _make_damage_error(path, "damaged")
     try:
         return parse_tensors(content)
     except SafetensorError as error:
-        raise _name_damage(path, f"damaged ({error})") from None
+        raise _make_damage_error(path, f"damaged ({error})") from None
 
 
 def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:
     """``model.*`` and, by the same names, ``momentum.*``; a tensor with several names is there once."""
     tensors: dict[str, Tensor] = {}
-    for name, first in _first_names(model).items():
+    for name, first in _find_first_names(model).items():
         if name == first:
             tensors[f"model.{name}"] = model.state_dict()[name]
     if optimizer is not None:
@@ -123,16 +123,16 @@ def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     return tensors
 
 
-def fits(tensors: Mapping[str, Tensor], model: nn.Module) -> bool:
+def matches_model(tensors: Mapping[str, Tensor], model: nn.Module) -> bool:
     """Whether a checkpoint's tensors are those of a model, by name and shape."""
     saved = {name.removeprefix("model."): list(t.shape) for name, t in tensors.items() if name.startswith("model.")}
     own = model.state_dict()
-    return saved == {first: list(own[first].shape) for first in _first_names(model).values()}
+    return saved == {first: list(own[first].shape) for first in _find_first_names(model).values()}
 
 
 def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Fill a model and its optimizer; ties are those of the model."""
-    names = _first_names(model)
+    names = _find_first_names(model)
     saved = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     own_names = set(names.values())
     if saved.keys() != own_names:
@@ -152,7 +152,7 @@ def restore(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.op
             optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(buffer).detach()
 
 
-def _first_names(model: nn.Module) -> dict[str, str]:
+def _find_first_names(model: nn.Module) -> dict[str, str]:
     """Every name in the state_dict, with the first name of the same tensor."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(value), name) for name, value in model.state_dict(keep_vars=True).items()}

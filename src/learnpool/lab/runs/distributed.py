@@ -94,7 +94,7 @@ def join_ranks(device: str | None = None) -> Iterator[Ranks]:
         yield Ranks(distributed.get_rank(), distributed.get_world_size(), choice)
     except RuntimeError as error:
         if isinstance(error, distributed.DistError) or "gloo" in str(error):
-            raise ConnectionError("another process of this run has ended; the same command goes on") from None
+            raise ConnectionError("another process of this run has ended; run the same command to resume") from None
         raise
     finally:
         distributed.destroy_process_group()

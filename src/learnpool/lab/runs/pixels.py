@@ -33,14 +33,14 @@ def read_images(images: Any, shape: Sequence[int], crop: bool) -> tuple[Tensor, 
     if isinstance(images, (str, os.PathLike)):
         return read_file(Path(images), shape, crop)[None], True
     if isinstance(images, Image.Image):
-        return fit(images, shape, crop)[None], True
+        return fit_image(images, shape, crop)[None], True
     if not isinstance(images, (np.ndarray, Tensor)):
         raise TypeError(f"predict: wanted {KINDS}, got {type(images).__name__}")
     batch, single = order_axes(images, shape[0])
     batch = to_uint8(batch)
     if not crop and batch.shape[1:] == (*shape[1:], shape[0]):  # as they are
         return torch.from_numpy(np.ascontiguousarray(batch.transpose(0, 3, 1, 2))), single
-    fitted = [fit(Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one), shape, crop) for one in batch]
+    fitted = [fit_image(Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one), shape, crop) for one in batch]
     return torch.stack(fitted) if fitted else torch.empty(0, *shape, dtype=torch.uint8), single
 
 
@@ -56,10 +56,10 @@ def read_file(path: Path, shape: Sequence[int], crop: bool) -> Tensor:
         raise ValueError(f"predict: {path} is not an image") from None
     except ValueError as error:
         raise ValueError(f"predict: {path}: {error}") from None
-    return fit(image, shape, crop)
+    return fit_image(image, shape, crop)
 
 
-def fit(image: Image.Image, shape: Sequence[int], crop: bool) -> Tensor:
+def fit_image(image: Image.Image, shape: Sequence[int], crop: bool) -> Tensor:
     """uint8 ``[channels, height, width]``; grey for one channel."""
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"predict: wanted an image of 8 bits, got one of mode {image.mode}")

@@ -18,7 +18,7 @@ from .run import Run
 AT_ONCE = 500  # images
 RUNNERS_UP = 2  # classes printed beside the most probable one
 LOOKS = 10  # inputs that are looked at for raw pixels
-RAW = 16  # no prepared image without negative values has one above this
+RAW = 16  # a prepared image without negative values has none above this
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,7 @@ class Predictor:
     def _predict(self, pixels: Tensor) -> Tensor:
         """The probabilities of some images, in the layout and precision of the run's own evaluation."""
         parameter = next(self.model.parameters())
-        layout = torch.channels_last if self.run.channels_last else torch.contiguous_format
-        prepared = self._prepare(pixels).to(parameter.device, memory_format=layout)
+        prepared = self._prepare(pixels).to(parameter.device, memory_format=self.run.memory_format)
         bfloat16 = self.run.precision == "bfloat16"
         training = self.model.training
         self.model.eval()

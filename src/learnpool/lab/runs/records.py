@@ -1,7 +1,7 @@
 """JSON records of a run's directory that carry a digest of their own content: a flipped bit is noticed.
 
-Records of earlier versions have no digest and are read as they are. What parses but lacks a field, or holds what is no
-number where one is needed, is refused like damage.
+Records of earlier versions have no digest and are read as they are. A record that lacks a field, or
+has no finite number where one is needed, is refused as damaged.
 """
 
 from __future__ import annotations

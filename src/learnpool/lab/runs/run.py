@@ -12,6 +12,7 @@ import os
 import re
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ...formatting import is_utf8
@@ -77,12 +78,12 @@ class Run(BaseModel):
 
     @field_validator("pool")
     @classmethod
-    def _pool(cls, pool: str) -> str:
+    def _check_pool(cls, pool: str) -> str:
         return pool if pool == STRIDED else str(parse(pool))
 
     @field_validator("data")
     @classmethod
-    def _data(cls, data: str) -> str:
+    def _check_data(cls, data: str) -> str:
         if not data:
             raise ValueError("wanted the name of a data set or the path of a folder of images, got ''")
         if not is_utf8(data):
@@ -101,6 +102,11 @@ class Run(BaseModel):
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov: wanted a momentum above 0")
         return self
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """The memory layout of images and weights."""
+        return torch.channels_last if self.channels_last else torch.contiguous_format
 
     @property
     def id(self) -> str:

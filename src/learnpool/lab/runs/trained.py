@@ -62,7 +62,7 @@ def _build(path: Path, run: Run, tensors: dict[str, Any], state: dict[str, Any],
         return networks.build(run, table, run.seed)
     if isinstance(model, nn.Module):
         network = model
-        if checkpoint.fits(tensors, network):  # with its pools
+        if checkpoint.matches_model(tensors, network):  # its pools are converted already
             return network
         return networks.build(run, table, run.seed, lambda: network)
     make = model

@@ -45,7 +45,7 @@ Watch = Callable[[Step], None]
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the message says why and what is left."""
+    """Training cannot continue; the message says why and what was kept."""
 
 
 class Training:
@@ -63,7 +63,7 @@ class Training:
         self.model = networks.build(run, table, derive_seed(run, "weights"))
         if saved and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
             self.model.remove_heads()
-        self.model.to(ranks.device, memory_format=batches.layout)  # type: ignore[call-overload]
+        self.model.to(ranks.device, memory_format=run.memory_format)  # type: ignore[call-overload]
         self.build_optimizer({})
         if saved:
             checkpoint.restore(tensors, self.model, self.optimizer)
@@ -107,7 +107,7 @@ class Training:
             "seconds": round(wall, 3),
             "cpu_seconds": round(cpu, 3),
         }
-        row["pools"] = self.pool_statistics()
+        row["pools"] = self.measure_pools()
         self.schedule.end_epoch(row["validation_error"])
         self.epoch += 1
         self.rows.append(row)
@@ -153,7 +153,7 @@ class Training:
     def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Forward, backward and one optimizer step; return the loss and the votes."""
         self.optimizer.zero_grad()
-        with autocast(self.run, self.ranks), self.randomness():
+        with autocast(self.run, self.ranks), self.make_random_mode():
             output = self.network(images)
         heads = output.heads if isinstance(output, Votes) else []
         votes: Tensor = output.votes if isinstance(output, Votes) else output
@@ -165,7 +165,8 @@ class Training:
         self.optimizer.step()
         return loss.detach(), votes.detach()
 
-    def randomness(self) -> Any:
+    def make_random_mode(self) -> Any:
+        """Inside, every process draws the random numbers of the whole batch and takes its rows of them."""
         return GlobalBatchRandomness(self.ranks) if self.ranks.world > 1 and not self.run.compile else nullcontext()
 
     def check_finite(self, losses: Tensor, number: int, rate: float) -> None:
@@ -197,13 +198,13 @@ class Training:
         wrong_sum, seen_sum = self.ranks.sum_over_ranks(wrong, seen)
         return 100 * wrong_sum / seen_sum
 
-    def pool_statistics(self) -> dict[str, float]:
+    def measure_pools(self) -> dict[str, float]:
         """Proportions of the learned pools, and how decided their gates are on some validation images."""
         if not any(isinstance(module, TreeParameters) for module in self.model.modules()):
             return {}
         some = torch.arange(min(STATISTICS_IMAGES, len(self.batches.validation.labels)))
         (images, _), *_ = self.batches.validation.iter_batches([some], slice(None), None)
-        return statistics(self.model, images.to(self.ranks.device, memory_format=self.batches.layout))
+        return statistics(self.model, images.to(self.ranks.device, memory_format=self.run.memory_format))
 
     def save(self) -> None:
         """Save the epoch: metrics first, then the checkpoint."""

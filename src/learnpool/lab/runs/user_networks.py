@@ -1,4 +1,4 @@
-"""A network of the user's: ``package.module:function``, called with what it asks for, tried, and given its pools."""
+"""A user's network, ``package.module:function``: called with the arguments it asks for, tried, and given its pools."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
 def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:
     """The network's output on some images; RunError unless it is one score per class."""
     when = " in training" if model.training else ""
-    with _user_code(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
+    with _report_user_errors(f"net: {run.net} fails{when} on an input of {list(images.shape)}"):
         votes = model(images)
     if not isinstance(votes, torch.Tensor) or votes.shape != (len(images), table.classes):
         actual = list(votes.shape) if isinstance(votes, torch.Tensor) else type(votes).__name__
@@ -60,8 +60,8 @@ def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table)
 
 
 @contextmanager
-def _user_code(action: str) -> Iterator[None]:
-    """Run the user's code: its exceptions become one-line RunErrors, and what it prints goes to stderr."""
+def _report_user_errors(action: str) -> Iterator[None]:
+    """Turn exceptions of the user's code into one-line RunErrors, and send what it prints to stderr."""
     try:
         with redirect_stdout(sys.stderr):
             yield
@@ -73,7 +73,7 @@ def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, 
     """Call the user's function with the arguments it accepts; return its result and whether it takes ``pool``."""
     known = {"pool": run.pool, "classes": table.classes, "channels": table.channels, "size": table.image}
     known |= {"num_classes": table.classes, "in_chans": table.channels}  # as torchvision and timm have it
-    with _user_code(f"net: {run.net} does not tell its arguments"):
+    with _report_user_errors(f"net: {run.net} does not tell its arguments"):
         parameters = inspect.signature(make).parameters
     arguments = {name: value for name, value in known.items() if name in parameters}
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) and not {"classes", "num_classes"} & set(arguments):
@@ -83,7 +83,7 @@ def _call_with_known_arguments(run: Run, table: Table, make: Any) -> tuple[Any, 
     for name, p in parameters.items():
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and name not in arguments:
             raise RunError(f"net: {run.net} wants {name!r}; a network may ask for {', '.join(known)}")
-    with _user_code(f"net: {run.net} fails"):
+    with _report_user_errors(f"net: {run.net} fails"):
         return make(**arguments), "pool" in arguments
 
 
@@ -116,7 +116,7 @@ def import_installed(name: str, caller: str) -> Any:
 
 def _get_function(name: str) -> Any:
     module, _, function = name.partition(":")
-    with _user_code(f"net: cannot import {module}"):
+    with _report_user_errors(f"net: cannot import {module}"):
         namespace = importlib.import_module(MODELS.get(module, module))
         value = getattr(namespace, function, None)
     if isinstance(value, nn.Module):
@@ -128,7 +128,7 @@ def _get_function(name: str) -> Any:
 
 
 def hash_source(run: Run) -> str:
-    """A hash of the file that a network of the user's comes from, comments aside; nothing for ours."""
+    """A hash of the source file of a user's network, without comments; empty for our own network."""
     if run.net == "dsn":
         return ""
     try:

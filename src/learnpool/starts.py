@@ -12,7 +12,7 @@ Two equal filters under a gate of one half receive equal gradients, and the gate
 its noise alone. In ``spread`` the noise is as large as the mean; in a ``tournament`` the sides differ from the start.
 A mean over N cells is much smaller than their maximum, so what follows it learns more slowly than behind a max pool,
 and filters that begin as means spend their training on growing. Those of ``spread`` have the length 1 without their
-noise: independent cells leave them at the scale they came in, about that of a maximum.
+noise, so that independent cells leave them at the scale they came in.
 """
 
 from __future__ import annotations

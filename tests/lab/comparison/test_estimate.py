@@ -56,6 +56,6 @@ def test_an_epoch_is_estimated_from_its_steps(monkeypatch, tmp_path):
     clock = itertools.count()
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: float(next(clock)))
     run = preset("cpu", "digits", width=0.05, batch=20, train_size=400)
-    # 20 steps of a second each, and a third of the steps that 125 validation and 540 test images would be.
-    assert estimate.measure_epoch(run) == pytest.approx(20 + (125 + 540) / 20 / 3)
+    # 20 steps of a second each, and a third of the steps that 125 validation images would be, and 540 test images once.
+    assert estimate.measure_epoch(run) == pytest.approx(20 + (125 + 540 / run.epochs) / 20 / 3)
     assert list(tmp_path.iterdir()) == []

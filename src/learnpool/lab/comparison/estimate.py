@@ -85,7 +85,7 @@ def count_epochs(path: Path) -> int:
 def measure_epoch(
     run: Run, *, data_dir: Path | None = None, threads: int = 1, workers: int = 0, device: str | None = None
 ) -> float:
-    """Seconds of an epoch, by the median of a few steps of training and a share of them for evaluation."""
+    """Seconds of an epoch with its evaluation and its part of the test at the end, by the median of a few steps."""
     with hardware.use_threads(threads), join_ranks(device) as ranks, torch.random.fork_rng():
         batches = load_batches(run, data_dir, ranks, workers)
         training, marks = Training(run, batches, ranks, Path(), None), list[float]()
@@ -99,5 +99,5 @@ def measure_epoch(
             training.train_epoch(watch)
     steps = [after - before for before, after in itertools.pairwise(marks)][-STEPS:]
     step = statistics.median(steps) if steps else 0.0
-    evaluated = len(batches.validation.labels) + len(batches.test.labels)
+    evaluated = len(batches.validation.labels) + len(batches.test.labels) / run.epochs  # test images once in a run
     return step * (batches.steps + EVALUATION * evaluated / batches.batch)

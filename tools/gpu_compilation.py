@@ -110,8 +110,9 @@ def pretend(target: str) -> Iterator[None]:
         yield
     finally:
         driver._active = old
-        for kernel in (launch.kernels.forward, launch.kernels.backward, launch.kernels.send, launch.kernels.gather):
-            kernel.device_caches.clear()  # they are kept by device, and every target is device 0
+        for kernel in vars(launch.kernels).values():
+            if isinstance(kernel, triton.JITFunction):
+                kernel.device_caches.clear()  # they are kept by device, and every target is device 0
 
 
 def compile_case(case: Case, target: str) -> list[Resources]:

@@ -10,7 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+from cpu_tables import RESULTS
+
 COMPILATION, TRAFFIC, INSTRUCTIONS = (
     RESULTS / f"gpu-{name}.json" for name in ("compilation", "traffic", "instructions")
 )

@@ -3,10 +3,10 @@
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+from cpu_tables import RESULTS
+
 LAUNCH = 3e-6  # seconds a kernel takes before and after its work
 REACHED = 0.85  # of the peak bandwidth, what a copy reaches
 # FlagGems, pull request 5159: max_pool2d_with_indices_backward on an H20, float32, by the size of grad: PyTorch, Triton

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cpu_tables import RESULTS
+from learnpool.formatting import format_mean
+from learnpool.lab.experiments.experiment import fix_unused
 
 
 def read(directory: Path, name: str) -> dict:
@@ -65,32 +67,26 @@ def paper_runs() -> Iterator[str]:
     machines = set()
     for directory in sorted((RESULTS / "paper" / "runs").iterdir()):
         result = read(directory, "result")
-        groups.setdefault(describe_run(read(directory, "run"), result), []).append(result)
+        groups.setdefault(describe_run(read(directory, "run")), []).append(result)
         machines.add(format_start(read(directory, "env")["starts"][0]))
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for cells, results in sorted(groups.items()):
-        errors = [format_errors([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
+        errors = [format_mean([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
         yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
     yield ""
     yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
     yield f"Machines: {'; '.join(sorted(machines))}."
 
 
-def describe_run(run: dict, result: dict) -> tuple[str, ...]:
+def describe_run(run: dict) -> tuple[str, ...]:
     """What distinguishes a run from others but its seed; pools without masks have no start, fixed ones no rate."""
     images = "all" if run["train_size"] is None else f"{run['train_size']:,}"
-    masks = any(word in run["pool"].lower() for word in ("gate", "tree", "filter"))
-    start = run["start"] if masks else "–"
-    rate = f"× {run['pool_rate']:g}" if result["pool_parameters"] else "–"
+    unused = fix_unused(run["pool"])
+    start = "–" if "start" in unused else run["start"]
+    rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
     scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")
     return (*scale, f"`{run['pool']}`", start, rate)
-
-
-def format_errors(errors: list[float]) -> str:
-    """Mean and, of several, the standard deviation."""
-    spread = f" ± {statistics.stdev(errors):.2f}" if len(errors) > 1 else ""
-    return f"{statistics.fmean(errors):.2f}{spread}"
 
 
 def format_start(start: dict) -> str:

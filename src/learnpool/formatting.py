@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Sequence
 from html import escape
 from unicodedata import category
@@ -13,6 +14,12 @@ BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # re
 def format_number(value: float, digits: int = 2) -> str:
     """``-0.304`` as ``−0.30``: with a real minus sign and never a negative zero."""
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def format_mean(values: Sequence[float], digits: int = 2) -> str:
+    """``8.13 ± 0.25``: the mean and, of several values, their standard deviation."""
+    spread = f" ± {format_number(statistics.stdev(values), digits)}" if len(values) > 1 else ""
+    return f"{format_number(statistics.fmean(values), digits)}{spread}"
 
 
 def format_percent(part: float, digits: int = 0, *, sign: bool = False) -> str:

@@ -45,3 +45,10 @@ def test_the_command(learnpool):
 def test_the_checks_of_hardware():
     problems = [problem for _, problem in doctor.check_hardware(torch.device("cuda"))]
     assert all(not problem or problem.startswith("not checked") for problem in problems)
+
+
+def test_the_reference_is_not_compared_with_itself(learnpool, monkeypatch):
+    monkeypatch.setattr(doctor.cpu, "CPU", doctor.cpu.Status(False, "not built"))
+    status, _, error = learnpool("doctor", "--quick")
+    assert (status, len(error.splitlines())) == (2, 1)
+    assert "not built" in error

@@ -111,8 +111,7 @@ def build() -> "typer.Typer":
         if as_json:
             print(json.dumps(dict(list_versions()), indent=1))
             return
-        for name, value in list_versions():
-            print(f"{name:<10} {value}")
+        print_versions()
 
     commands = compare.compare, train.train, predict.predict, reproduce.reproduce, look.look, calibration.calibration
     for command in (*commands, figure, info, doctor.doctor):
@@ -150,6 +149,12 @@ def report_training_errors(format_interruption: Callable[[], str]) -> Iterator[N
         fail(str(error))
     except KeyboardInterrupt:
         fail(format_interruption(), INTERRUPTED)
+
+
+def print_versions() -> None:
+    """``list_versions``, a line each."""
+    for name, value in list_versions():
+        print(f"{name:<10} {value}")
 
 
 def list_versions() -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ def doctor(
 ) -> None:
     """Compare the kernel of a device with the reference, for every pool, window and dtype; a table to paste.
 
-    Every new kernel is compiled on a GPU, which takes minutes the first time. Exit code 1 if anything differs.
+    Every new kernel is compiled on a GPU, which takes minutes the first time. Exit code 1 if anything differs,
+    2 if the device has no kernel and runs the reference itself.
 
     Example: learnpool doctor --device cuda
     """
@@ -20,15 +21,15 @@ def doctor(
     from ..lab import doctor as lab
     from ..lab import progress
     from ..lab.hardware import find_device
-    from . import list_versions, report_usage_errors
+    from . import print_versions, report_usage_errors
 
     with report_usage_errors():
         place = find_device(device)
+        lab.require_kernel(place)
     steps = len(lab.list_cases(quick))
     with progress.count_steps("comparing", steps, Console(stderr=True)) as advance:
         outcomes = lab.examine(place, quick, advance)
-    for name, value in list_versions():
-        print(f"{name:<10} {value}")
+    print_versions()
     print(f"\n{lab.format_table(outcomes)}\n\nWindows: {lab.describe_windows()}.")
     failed = [outcome for outcome in outcomes if outcome.problem and not outcome.problem.startswith("not checked")]
     if failed:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from ..names import parse
-from ..ops import reference, triton
+from ..ops import cpu, reference, triton
 from ..ops.window import Window
 from ..tree import Tree, decode
 
 POOLS = (
-    "max", "min", "avg", "half", "mixed", "gated", "filter", "tree2", "tree3",
+    "Max", "Min", "Avg", "half", "mixed", "gated", "filter", "tree2", "tree3",
     "Gate(Gate(Filter, Max), Mix(Mix(Avg, Filter), Min))",
 )  # fmt: skip
 WINDOWS: dict[str, tuple[int, ...]] = {  # kernel, stride, padding, dilation, ceil_mode, count_include_pad
@@ -67,6 +67,13 @@ class Outcome:
     problem: str
 
 
+def require_kernel(device: torch.device) -> None:
+    """ValueError where the device runs the reference, which would be compared with itself."""
+    kernel = triton.GPU if device.type == "cuda" else cpu.CPU
+    if not kernel.live:
+        raise ValueError(f"--device: wanted one with a kernel, but {device.type} runs the reference ({kernel.detail})")
+
+
 def list_cases(quick: bool = False) -> list[Case]:
     """Every pool, window and dtype; sharing, layout and dimensions take turns. ``quick``: float32 and two windows."""
     dtypes = [torch.float32] if quick else list(TOLERANCES)
@@ -81,7 +88,8 @@ def list_cases(quick: bool = False) -> list[Case]:
 
 def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tree, Window]:
     """x, weight, mix, tree and window of a case; no two cells of x are equal."""
-    tree = _find_tree(case.pool)
+    tree = parse(case.pool).part().pool
+    assert isinstance(tree, Tree)
     kernel, stride, padding, dilation, ceil_mode, include_pad = WINDOWS[case.window]
     window = Window.of("doctor", case.dims, kernel, stride, padding, dilation, bool(ceil_mode), bool(include_pad))
     shape = (2, 5, *(case.size,) * (case.dims - 1), case.size + 6)
@@ -95,12 +103,6 @@ def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tenso
     mix = torch.rand((decoded.mixes, *extent), generator=generator, dtype=torch.float64)
     x, weight, mix = (tensor.to(device, case.dtype) for tensor in (x, weight, mix))
     return arrange(x, case.layout, case.dims), weight, mix, tree, window
-
-
-def _find_tree(name: str) -> Tree:
-    pool = parse("Max" if name == "max" else "Min" if name == "min" else "Avg" if name == "avg" else name).part().pool
-    assert isinstance(pool, Tree)
-    return pool
 
 
 def arrange(x: Tensor, layout: str, dims: int) -> Tensor:

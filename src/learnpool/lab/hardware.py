@@ -45,12 +45,14 @@ def find_device(name: str) -> torch.device:
     """The device of an option ``--device``; ValueError if it is not here."""
     try:
         device = torch.device(name)
+        known = device.type in ("cpu", "cuda")
     except RuntimeError:
-        raise ValueError(f"--device: wanted cpu or cuda, got {name!r}") from None
-    if device.type not in ("cpu", "cuda"):
+        known = False
+    if not known:
         raise ValueError(f"--device: wanted cpu or cuda, got {name!r}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"--device: {name!r} is not here: torch {torch.__version__} sees {torch.cuda.device_count()}")
+        found = f"torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices"
+        raise ValueError(f"--device: wanted {name}, but {found}")
     return device
 
 

@@ -6,6 +6,7 @@ two. Pools are 3×3 of stride 2 in ceil mode, as Caffe's; at 227 pixels that mak
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 
 from torch import nn
@@ -53,7 +54,7 @@ def alexnet(
         "relu5": nn.ReLU(inplace=True),
         "pool5": nn.Identity(),  # 13 -> 6
         "flat": nn.Flatten(),
-        "fc6": nn.Linear(c5 * sizes[-1] ** 2, hidden),
+        "fc6": nn.Linear(c5 * math.prod(sizes[-1]), hidden),
         "relu6": nn.ReLU(inplace=True),
         "drop6": nn.Dropout(dropout),
         "fc7": nn.Linear(hidden, hidden),

@@ -7,16 +7,16 @@ convolution in training, Gaussian start values, and a learning rate of its own f
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..names import parse
 from ..ops.window import Window
-from ..parameters import TreeParameters, tie
+from ..parameters import TreeParameters
+from .sizes import make_pools, scale_channels
 
 INITS = ("dsn", "kaiming")
 STRIDED = "conv"  # in place of a pool's name: stride-2 convolutions
@@ -70,8 +70,8 @@ class DSN(nn.Module):
         self, table: Table, pool: str, width: float, extra: int, supervise: bool, dropout: float, init: str, start: str
     ) -> None:
         super().__init__()
-        c1, c2, c3, c4, c5, c6 = (max(1, round(width * c)) for c in table.conv)
-        m1, m2, m3 = (max(1, round(width * m)) for m in table.mlpconv)
+        c1, c2, c3, c4, c5, c6 = (scale_channels("dsn", c, width) for c in table.conv)
+        m1, m2, m3 = (scale_channels("dsn", m, width) for m in table.mlpconv)
 
         self.conv1 = nn.Conv2d(table.channels, c1, 3, padding=1)
         self.conv2 = nn.Conv2d(c1, c2, 3, padding=1)
@@ -96,7 +96,10 @@ class DSN(nn.Module):
         for name, (channels, (height, across)) in inputs.items() if supervise else ():
             self.heads[name] = nn.Linear(channels * height * across, table.classes)
         initialize(self.heads, init)
-        self.pool1, self.pool2 = make_pools(pool, table, m1, m2, init=init, start=start)
+        if pool == STRIDED:
+            self.pool1, self.pool2 = make_strided(table, (m1, m2), init)
+        else:
+            self.pool1, self.pool2 = make_pools(pool, (m1, m2), (second, third), start, kernels=(3, table.second))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor | Votes:
@@ -189,24 +192,12 @@ def compute_map_sizes(table: Table, pool: str) -> list[tuple[int, int]]:
     return sizes
 
 
-def make_pools(name: str, table: Table, *channels: int, init: str = "dsn", start: str = "paper") -> list[nn.Module]:
-    """The two pools a name means, of known sizes: stride 2, no padding, ceil mode; those ``:net`` share one set.
-
-    ``conv`` stands for convolutions with the pools' windows and stride, padded by 1 where 3×3, and a ReLU.
-    """
+def make_strided(table: Table, channels: Sequence[int], init: str) -> list[nn.Module]:
+    """Convolutions with the pools' windows and stride, padded by 1 where 3×3, and a ReLU."""
     layers: list[nn.Module] = []
-    for index, (kernel, c, size) in enumerate(
-        zip((3, table.second), channels, compute_map_sizes(table, name)[1:], strict=True)
-    ):
-        if name == STRIDED:
-            layers.append(nn.Sequential(nn.Conv2d(c, c, kernel, 2, padding=(kernel - 1) // 2), nn.ReLU()))
-            initialize(layers[-1], init)
-        else:
-            options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
-            layers.append(parse(name).part(index).make_layer(kernel, 2, **options))
-    tied = [layer for layer in layers if isinstance(layer, TreeParameters) and layer.share == "net"]
-    if tied:
-        tie(tied)
+    for kernel, c in zip((3, table.second), channels, strict=True):
+        layers.append(nn.Sequential(nn.Conv2d(c, c, kernel, 2, padding=(kernel - 1) // 2), nn.ReLU()))
+        initialize(layers[-1], init)
     return layers
 
 
@@ -236,13 +227,8 @@ def dsn(
         raise ValueError(f"dsn: unknown data {data!r}; known: {', '.join(TABLES)}, or a Table of size and classes")
     if not isinstance(data, (str, Table)):
         raise TypeError(f"dsn: data must be a name or a Table, got {type(data).__name__}")
-    for what, value in (("width", width), ("dropout", dropout)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"dsn: {what} must be a number, got {value!r}")
-    if not 0 < width < math.inf:
-        raise ValueError(f"dsn: width must be a number above 0, got {width!r}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dsn: dropout must be at least 0 and below 1, got {dropout!r}")
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise ValueError(f"dsn: dropout must be a number of at least 0 and below 1, got {dropout!r}")
     if isinstance(extra_convs, bool) or not isinstance(extra_convs, int) or extra_convs < 0:
         raise ValueError(f"dsn: extra_convs must be an int of at least 0, got {extra_convs!r}")
     if init not in INITS:

@@ -1,4 +1,4 @@
-"""How large the maps of the larger networks are, and their pools of known sizes."""
+"""What all networks here share: scaled channels, sizes of maps, and pools of known sizes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,33 @@ def scale_channels(net: str, channels: int, width: float, groups: int = 1) -> in
     return max(1, round(width * channels / groups)) * groups
 
 
-def compute_map_sizes(net: str, size: int, stages: Sequence[Sequence[Step]]) -> list[int]:
+def compute_map_sizes(net: str, size: int, stages: Sequence[Sequence[Step]]) -> list[tuple[int, int]]:
     """The size of the maps behind the pool of every stage; a stage is what its other layers do to the size."""
-    sizes, edge = list[int](), size
+    sizes, edge = list[tuple[int, int]](), size
     for steps in stages:
         for kernel, stride, padding in steps:
             (edge,) = Window.of(net, 1, kernel, stride, padding).output_size((edge,))
         (edge,) = Window.of(net, 1, POOL, 2, 0, ceil_mode=True).output_size((edge,))
         if edge < 1:
             raise ValueError(f"{net}: size must be larger for {len(stages)} pools, got {size}")
-        sizes.append(edge)
+        sizes.append((edge, edge))
     return sizes
 
 
-def make_pools(names: str, channels: Sequence[int], sizes: Sequence[int], start: str) -> list[nn.Module]:
-    """3×3 pools of stride 2 by name, for so many channels and outputs of these sizes; those ``:net`` share one set."""
+def make_pools(
+    names: str,
+    channels: Sequence[int],
+    sizes: Sequence[tuple[int, int]],
+    start: str,
+    kernels: Sequence[int] | None = None,
+) -> list[nn.Module]:
+    """Pools of stride 2 by name, in ceil mode, for so many channels and outputs of these sizes, 3×3 unless ``kernels``
+    says otherwise; those ``:net`` share one set of parameters.
+    """
     layers: list[nn.Module] = []
-    for index, (c, size) in enumerate(zip(channels, sizes, strict=True)):
-        options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": (size, size), "start": start}
-        layers.append(parse(names).part(index).make_layer(POOL, 2, **options))
+    for index, (kernel, c, size) in enumerate(zip(kernels or [POOL] * len(sizes), channels, sizes, strict=True)):
+        options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
+        layers.append(parse(names).part(index).make_layer(kernel, 2, **options))
     tied = [layer for layer in layers if isinstance(layer, TreeParameters) and layer.share == "net"]
     if tied:
         tie(tied)

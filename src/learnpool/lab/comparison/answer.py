@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...formatting import format_count, format_number, format_percent
+from ...formatting import format_count, format_mean, format_number, format_percent
 from .summary import MOST_SEEDS, POWER, PoolSummary, Verdict
 
 VERDICTS = {
@@ -69,8 +69,7 @@ def format_interval_name(pools: int) -> str:
 
 def format_error(summary: PoolSummary) -> str:
     """``8.13 ± 0.25``; without a spread where there is one seed."""
-    spread = "" if summary.spread is None else f" ± {format_number(summary.spread)}"
-    return format_number(summary.mean) + spread
+    return format_mean(summary.errors)
 
 
 def describe_seeds_needed(change: float, more_seeds: int | None) -> str:

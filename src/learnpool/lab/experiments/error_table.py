@@ -87,7 +87,7 @@ class ErrorTable:
         self, scale: Scale, results: Results, data: str, row: Row, lines: Mapping[str, PoolSummary]
     ) -> list[Cell]:
         published = row.paper.get(data)
-        entries = [entry for run in row.runs(scale, data) if (entry := results.find(run))]
+        entries = results.find_all(row.runs(scale, data))
         cells = [Cell(format_value(published))]
         if not entries:
             return [*cells, Cell("not run"), Cell("–"), Cell("–"), Cell("0")]

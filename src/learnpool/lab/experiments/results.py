@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,19 @@ class Results:
         """A finished run; None if it is not finished."""
         return self._find(run)
 
+    def find_all(self, runs: Iterable[Run]) -> list[FinishedRun]:
+        """Those of the runs that are finished."""
+        return [entry for run in runs if (entry := self.find(run))]
+
     def _read(self, run: Run) -> FinishedRun | None:
         path = self.out / run.id
         return read_run(path) if directory.read_result(path) is not None else None
 
     def summarize(self, groups: Mapping[str, Sequence[Run]]) -> dict[str, PoolSummary]:
         """Summaries of the groups whose seeds are all finished, compared with the first; empty if the first is not."""
-        entries_by_label = {label: [self.find(run) for run in runs] for label, runs in groups.items()}
-        finished = {label: [e for e in entries if e] for label, entries in entries_by_label.items() if all(entries)}
-        if next(iter(entries_by_label), None) not in finished:
+        entries_by_label = {label: self.find_all(runs) for label, runs in groups.items()}
+        finished = {label: e for label, e in entries_by_label.items() if len(e) == len(groups[label])}
+        if next(iter(groups), None) not in finished:
             return {}
         images = next(iter(finished.values()))[0].result.images["test"]
         scores = {label: {e.run.seed: e.score for e in entries} for label, entries in finished.items()}
@@ -44,7 +48,7 @@ class Results:
 
     def list_caveats(self, groups: Mapping[str, Sequence[Run]]) -> list[str]:
         """What to know before reading the numbers of these groups, all finished; the first is the baseline."""
-        entries = {label: [e for run in runs if (e := self.find(run))] for label, runs in groups.items()}
+        entries = {label: self.find_all(runs) for label, runs in groups.items()}
         if not entries:
             return []
         first = next(iter(entries.values()))[0]

@@ -11,7 +11,7 @@ import torch
 
 from ... import starts
 from ...explanation.pictures import GREY, INK, SIGNED, draw_heat_map
-from ...formatting import format_number
+from ...formatting import format_mean, format_number
 from ...tree import complete
 from ..comparison.charts import PLAIN, SERIES, new_figure, render_svg
 from ..comparison.comparison import FinishedRun
@@ -52,8 +52,8 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = [draw_starts()]
     answer, record = [], {}
     for data in scale.choose(DATA):
-        finished = {c: found for c in CHOICES if (found := _find(results, list_runs(scale, data, c)))}
-        base = _find(results, scale.runs(data, "max"))
+        finished = {c: found for c in CHOICES if (found := results.find_all(list_runs(scale, data, c)))}
+        base = results.find_all(scale.runs(data, "max"))
         if not finished:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
@@ -64,10 +64,6 @@ def build_page(scale: Scale, results: Results) -> Page:
             for (pool, start, rate), entries in finished.items()
         }
     return Page(answer, parts, describe_differences(plan(scale), but=("start", "pool_rate")), record)
-
-
-def _find(results: Results, runs: Sequence[Run]) -> list[FinishedRun]:
-    return [entry for run in runs if (entry := results.find(run))]
 
 
 def compute_error(entries: Sequence[FinishedRun]) -> float:
@@ -108,9 +104,7 @@ def _build_table(data: str, finished: dict[Choice, list[FinishedRun]], base: Seq
 
 
 def _format_errors(entries: Sequence[FinishedRun]) -> str:
-    errors = [entry.result.validation_error for entry in entries]
-    spread = f" ± {format_number(statistics.stdev(errors))}" if len(errors) > 1 else ""
-    return f"{format_number(statistics.fmean(errors))}{spread}"
+    return format_mean([entry.result.validation_error for entry in entries])
 
 
 def _draw_errors(data: str, finished: dict[Choice, list[FinishedRun]], base: Sequence[FinishedRun]) -> Figure:

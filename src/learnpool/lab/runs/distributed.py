@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..hardware import find_device
 from .run import RunError
 
 T = TypeVar("T")
@@ -81,7 +82,10 @@ class Ranks:
 def join_ranks(device: str | None = None) -> Iterator[Ranks]:
     """Join the others if ``torchrun`` started us (RANK, WORLD_SIZE, MASTER_ADDR, …); NCCL between GPUs, else gloo."""
     world = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-    choice = _parse_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        choice = find_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except ValueError as error:
+        raise RunError(str(error)) from None
     if choice.type == "cuda":
         if choice.index is None:
             choice = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -98,19 +102,6 @@ def join_ranks(device: str | None = None) -> Iterator[Ranks]:
         raise
     finally:
         distributed.destroy_process_group()
-
-
-def _parse_device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        known = device.type in ("cpu", "cuda")
-    except RuntimeError:
-        known = False
-    if not known:
-        raise RunError(f"--device: wanted cpu or cuda, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RunError(f"--device: wanted {name}, but torch finds {torch.cuda.device_count()} CUDA devices")
-    return device
 
 
 class GlobalBatchRandomness(TorchFunctionMode):

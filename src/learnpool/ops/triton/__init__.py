@@ -72,9 +72,7 @@ def _run(
     rest: Sequence[Any],
 ) -> Any:
     """``kernel``, or ``reference`` from the first time on that it does not compile."""
-    x, weight, mix = tensors[-3:]
-    key = (name, tuple(program), tuple(map(str, rest[:6])), x.dtype, weight.dtype, mix.dtype)
-    if key in failures:
+    if failures and _describe_call(name, tensors, program, rest) in failures:
         return reference(*tensors, program, *rest)
     try:
         return kernel(*tensors, program, *rest)
@@ -83,16 +81,24 @@ def _run(
     except Exception as error:
         # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.
         result = reference(*tensors, program, *rest)
-        failures[key] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        failures[_describe_call(name, tensors, program, rest)] = why
         tree = textwrap.shorten(str(from_program(program)), 200)
         window = Window.from_arguments(*rest[:6])
         warnings.warn(
-            f"{name}: the GPU kernel of {tree} for {x.dtype} and {window} did not compile, "
-            f"the slower reference replaces it ({textwrap.shorten(failures[key], 300)})",
+            f"{name}: the GPU kernel of {tree} for {tensors[-3].dtype} and {window} did not compile, "
+            f"the slower reference replaces it ({textwrap.shorten(why, 300)})",
             RuntimeWarning,
             stacklevel=2,
         )
         return result
+
+
+def _describe_call(
+    name: str, tensors: Sequence[Tensor], program: Sequence[int], rest: Sequence[Any]
+) -> tuple[Any, ...]:
+    """What calls served by one compiled kernel have in common."""
+    return (name, tuple(program), tuple(map(str, rest[:6])), *(tensor.dtype for tensor in tensors[-3:]))
 
 
 def warm_up(net: nn.Module, x: Tensor) -> None:

@@ -148,7 +148,6 @@ def plan_forward(x: Tensor, weight: Tensor, mix: Tensor, y: Tensor, program: Seq
     """The launch that writes ``y``."""
     call, dims = describe_call(POOL, x, y.shape, program, window), window.dims
     tile = tiles.choose_forward(call.tiled, call.window)
-    lanes = max(128, tiles.round_up(math.prod(tile)))
     arguments = {
         "x": x,
         "weight": weight,
@@ -160,19 +159,17 @@ def plan_forward(x: Tensor, weight: Tensor, mix: Tensor, y: Tensor, program: Seq
         "y_stride": call.pass_numbers(find_strides(y, dims)),
         "weight_stride": call.pass_numbers(find_parameter_strides(weight, dims)),
         "mix_stride": call.pass_numbers(find_parameter_strides(mix, dims)),
-        "TILE": tile,
         "SHARED": math.prod(weight.shape[1 : 2 + dims]) == 1,
         "WIDE": is_far(x, y, weight),
-        "BLOCK": lanes,
-        "num_warps": count_warps(lanes),
     }
     programs = tiles.count_tiles(call.shape.images, call.shape.outputs, tile)
-    return Launch(kernels.forward, programs, call.constants | arguments)
+    return Launch(kernels.forward, programs, call.constants | arguments | describe_tile(tile))
 
 
-def count_warps(lanes: int) -> int:
-    """Warps of a program: four lanes a thread."""
-    return max(1, min(16, lanes // 128))
+def describe_tile(tile: Tile, *others: Tile) -> dict[str, Any]:
+    """What a kernel has to know of its tile; its warps suffice for the other tiles it goes through as well."""
+    most = max(map(tiles.count_lanes, (tile, *others)))
+    return {"TILE": tile, "BLOCK": tiles.count_lanes(tile), "num_warps": min(16, most // 128)}  # four lanes a thread
 
 
 def pool_backward(
@@ -260,8 +257,6 @@ def _plan_fused(
 ) -> BackwardPlan:
     shape = call.shape
     windows = tiles.cover(tile, call.tiled, call.window)
-    regions = max(128, tiles.round_up(math.prod(windows)))
-    lanes = max(128, tiles.round_up(math.prod(tile)))
     programs = tiles.count_tiles(shape.images, shape.sizes, tile)
     per_lane = per_channel and shape.last
     taps = math.prod(call.window.kernel)
@@ -271,15 +266,12 @@ def _plan_fused(
         "dx": dx,
         "partial": partial,
         "dx_stride": call.pass_numbers(find_strides(dx, dims) if mask[0] else (0,) * 5),
-        "TILE": tile,
         "WINDOWS": windows,
         "PER_CHANNEL": per_lane,
         "MASK": mask,
-        "REGIONS": regions,
-        "BLOCK": lanes,
-        "num_warps": count_warps(max(lanes, regions)),
+        "REGIONS": tiles.count_lanes(windows),
     }
-    launch = Launch(kernels.backward, programs, common | arguments)
+    launch = Launch(kernels.backward, programs, common | arguments | describe_tile(tile, windows))
     # programs are numbered image, channels, places, or in channels_last image, places, channels
     channel_tiles = -(-shape.sizes[0] // tile[0])
     places = programs // (shape.images * channel_tiles)
@@ -318,17 +310,13 @@ def _plan_through_memory(
     passed = {"sent": sent, "rows": count, "sent_stride": call.pass_numbers(find_strides(like, dims))}
     both = common | passed | {"taps": taps}
     tile = tiles.choose_forward(call.tiled, call.window)
-    lanes = max(128, tiles.round_up(math.prod(tile)))
-    arguments = {"TILE": tile, "BLOCK": lanes, "num_warps": count_warps(lanes)}
     programs = tiles.count_tiles(shape.images, shape.outputs, tile)
-    launches = [Launch(kernels.send, programs, both | source | arguments)]
+    launches = [Launch(kernels.send, programs, both | source | describe_tile(tile))]
     if mask[0]:
         one = (1, 1, 1)
         cells = call.tiled._replace(outputs=call.tiled.sizes)
         tile = tiles.choose_forward(cells, Window(one, one, (0, 0, 0), one))
-        lanes = max(128, tiles.round_up(math.prod(tile)))
-        arguments = {"TILE": tile, "BLOCK": lanes, "num_warps": count_warps(lanes)}
-        arguments |= {"dx": dx, "dx_stride": call.pass_numbers(find_strides(dx, dims))}
+        arguments = describe_tile(tile) | {"dx": dx, "dx_stride": call.pass_numbers(find_strides(dx, dims))}
         programs = tiles.count_tiles(shape.images, shape.sizes, tile)
         launches.append(Launch(kernels.gather, programs, _select(both | arguments, kernels.gather)))
     partials = [weight[None], mix[None]]  # what has no row, or is not wanted, stays
@@ -358,7 +346,7 @@ def _plan_reduction(
     steps = -(-steps // chunks)
     partial = torch.empty((chunks, len(parameter), count, taps), dtype=call.dtype, device=parameter.device)
     one = (1, 1, 1)
-    window = call.constants["WINDOW"] if has_cells else (one, one, (0, 0, 0), one, (True, True, True), False, one)
+    window = common["WINDOW"] if has_cells else (one, one, (0, 0, 0), one, (True, True, True), False, one)
     arguments = common | {
         "sent": common["sent"][row:],
         "partial": partial,

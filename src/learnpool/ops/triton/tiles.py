@@ -41,6 +41,11 @@ def count_tiles(images: int, sizes: Sequence[int], tile: Sequence[int]) -> int:
     return images * math.prod(-(-n // t) for n, t in zip(sizes, tile, strict=True))
 
 
+def count_lanes(tile: Sequence[int]) -> int:
+    """Lanes of a program for a tile: a power of two, and a warp of four each at least."""
+    return max(128, round_up(math.prod(tile)))
+
+
 def cover(tile: Tile, shape: Map, window: Window) -> Tile:
     """The most windows that touch a tile of cells, axis by axis."""
     axes = zip(tile[1:], shape.outputs[1:], window.kernel, window.stride, window.dilation, strict=True)
@@ -63,18 +68,18 @@ def choose_forward(shape: Map, window: Window) -> Tile:
 @lru_cache(maxsize=1024)
 def choose_backward(shape: Map, window: Window, channels: int) -> Tile | None:
     """A tile of cells of at most so many channels; None if its windows would be too many, or mostly not its own."""
+
+    def count_bytes(tile: Tile) -> int:
+        windows = cover(tile, shape, window)
+        cells = (tile[0], *_span(windows, shape, window))
+        read = _count_bytes(cells, shape.sizes, shape) + _count_bytes(windows, shape.outputs, shape)
+        return read + _count_bytes(tile, shape.sizes, shape)
+
     best: tuple[float, Tile] | None = None
     for tile in _iter_tiles(shape.sizes, shape, BACKWARD_LANES, channels):
         windows = cover(tile, shape, window)
         if math.prod(windows) > BACKWARD_REGIONS:
             continue
-
-        def count_bytes(tile: Tile) -> int:
-            windows = cover(tile, shape, window)
-            cells = (tile[0], *_span(windows, shape, window))
-            read = _count_bytes(cells, shape.sizes, shape) + _count_bytes(windows, shape.outputs, shape)
-            return read + _count_bytes(tile, shape.sizes, shape)
-
         score = _score(tile, shape.sizes, shape, count_bytes)
         if best is None or score < best[0]:
             best = score, tile
@@ -107,7 +112,7 @@ def _count_bytes(part: Sequence[int], sizes: Sequence[int], shape: Map) -> int:
 def _score(tile: Tile, sizes: Tile, shape: Map, count_bytes: Callable[[Tile], int]) -> float:
     programs = count_tiles(shape.images, sizes, tile)
     useful = shape.images * math.prod(sizes)
-    idle = programs * max(128, round_up(math.prod(tile))) / useful
+    idle = programs * count_lanes(tile) / useful
     starved = max(1.0, min(PROGRAMS, useful / 256) / programs)
     return float(programs * (count_bytes(tile) + OVERHEAD) * idle**0.3 * starved**0.5)
 

@@ -1,4 +1,4 @@
-"""Whatever stops a run, the same command resumes it and ends with the same bits; two processes draw the curve of one."""
+"""Whatever stops a run, the same command resumes it with the same bits; two processes draw the curve of one."""
 
 import json
 import os

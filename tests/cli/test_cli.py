@@ -156,7 +156,7 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         ("train --set prepare=zca", 2, "unknown preparation 'zca'"),
         ("train --model nowhere:net", 2, "net: cannot import nowhere"),
         ("train --model json:net", 2, "net: json has no function net"),
-        ("train --model nowhere", 2, "net: wanted dsn or package.module:function, got 'nowhere'"),
+        ("train --model nowhere", 2, "or package.module:function, got 'nowhere'"),
         ("train --set pool=gated:net --set data=mnist", 2, "none of its files"),
         ("bench pool", 2, "'pool'"),
         ("bench pools --shapes 64x128", 2, "--shapes: wanted 3 to 5 sizes such as 64x128x32x32, got '64x128'"),

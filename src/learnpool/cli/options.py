@@ -12,7 +12,8 @@ from ..lab.hardware import MOST_THREADS
 from . import report_training_errors
 
 Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
-Model = Annotated[str, typer.Option(help="dsn, timm:NAME, torchvision:NAME, or package.module:function.")]
+NETS = "dsn, alexnet, googlenet, googlenet-bn, timm:NAME, torchvision:NAME, or package.module:function."
+Model = Annotated[str, typer.Option(help=NETS)]
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; the preset's if not given.")]
 TrainSize = Annotated[int | None, typer.Option(help="Use only so many training images.")]
 Changes = Annotated[
@@ -62,11 +63,11 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 def _parse_value(field: str, text: str) -> Any:
     """What is meant by a field's value on the command line."""
-    if field == "rate":
+    if field in ("rate", "milestones"):
         try:
-            return tuple(float(part) for part in text.split(","))
+            return tuple(float(part) for part in text.split(",") if part or field == "rate")
         except ValueError:
-            raise ValueError(f"--set: rate: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
+            raise ValueError(f"--set: {field}: wanted numbers such as 0.1 or 0.025,0.0125, got {text!r}") from None
     try:
         return json.loads({"none": "null", "True": "true", "False": "false"}.get(text, text))
     except (ValueError, RecursionError):

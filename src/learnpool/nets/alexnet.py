@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 from torch import nn
 
+from .initialization import check_init, initialize_kaiming
 from .sizes import compute_map_sizes, make_pools, scale_channels
 
 FEATURES = (96, 256, 384, 384, 256)  # channels of the convolutions
@@ -25,11 +26,13 @@ def alexnet(
     size: int = 227,
     channels: int = 3,
     dropout: float = 0.5,
+    init: str = "caffe",
     start: str = "paper",
 ) -> nn.Sequential:
     """The network for square images of ``size`` pixels; ``pools`` are named as ``learnpool.parse`` reads them.
 
-    ``width`` scales all channels and hidden layers but those of the image and the classes.
+    ``width`` scales all channels and hidden layers but those of the image and the classes. ``init`` is ``caffe``, the
+    start values of Caffe's replication, or ``kaiming``, which suits a narrow network; ``start`` is the pools' own.
 
     >>> sum(p.numel() for p in alexnet(10, pools="tree2+gated", width=0.125, size=67).parameters())
     325159
@@ -63,14 +66,18 @@ def alexnet(
         "fc8": nn.Linear(hidden, classes),
     }
     net = nn.Sequential(OrderedDict(layers))
-    initialize(net)
+    initialize(net, init)
     # Pools last, so that they change nothing that the others draw.
     net.pool1, net.pool2, net.pool5 = make_pools(pools, (c1, c2, c5), sizes, start)
     return net
 
 
-def initialize(net: nn.Module) -> None:
+def initialize(net: nn.Module, init: str) -> None:
     """Start values of Caffe's replication: N(0, 0.01), hidden layers N(0, 0.005), and some biases of 0.1."""
+    check_init("alexnet", init)
+    if init == "kaiming":
+        initialize_kaiming(net)
+        return
     biases = dict.fromkeys(("conv2", "conv4", "conv5", "fc6", "fc7"), 0.1)
     for name, layer in net.named_children():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .dsn import Votes
+from .initialization import check_init, initialize_kaiming
 from .sizes import compute_map_sizes, make_pools, scale_channels
 
 
@@ -104,6 +105,7 @@ class GoogLeNet(nn.Module):
         channels: int,
         supervise: bool,
         dropout: float,
+        init: str,
         start: str,
     ) -> None:
         super().__init__()
@@ -128,7 +130,7 @@ class GoogLeNet(nn.Module):
         self.heads = nn.ModuleDict()
         for name in SUPERVISED if supervise else ():
             self.heads[name] = Classifier(blocks[name].out, classes, width, batch_norm)
-        initialize(self)
+        initialize(self, init)
         # Pools last, so that they change nothing that the others draw.
         inputs = (c1, c2, blocks["3b"].out, blocks["4e"].out)
         self.pool1, self.pool2, self.pool3, self.pool4 = make_pools(pool, inputs, sizes, start)
@@ -148,9 +150,17 @@ class GoogLeNet(nn.Module):
         votes: Tensor = self.linear(self.dropout(x.mean((2, 3))))
         return Votes(votes, heads) if heads else votes
 
+    def remove_heads(self) -> None:
+        """Go on without the classifiers on the way; the state_dict has no ``heads.*`` any more."""
+        self.heads = nn.ModuleDict()
 
-def initialize(net: nn.Module) -> None:
+
+def initialize(net: nn.Module, init: str) -> None:
     """Xavier's start values, and biases of 0.2 in convolutions, as Caffe's replication has them."""
+    check_init("googlenet", init)
+    if init == "kaiming":
+        initialize_kaiming(net)
+        return
     for layer in net.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.xavier_uniform_(layer.weight)
@@ -168,14 +178,16 @@ def googlenet(
     channels: int = 3,
     supervise: bool = True,
     dropout: float = 0.4,
+    init: str = "caffe",
     start: str = "paper",
 ) -> GoogLeNet:
     """The network for square images of ``size`` pixels; ``pool`` names its four pools of stride 2.
 
     ``width`` scales all channels and hidden layers but those of the image and the classes. With ``supervise`` there are
-    two more classifiers, ``heads.*``, and in training the network returns ``Votes``.
+    two more classifiers, ``heads.*``, until ``remove_heads``: in training the network then returns ``Votes``. ``init``
+    is ``caffe``, the start values of Caffe's replication, or ``kaiming``; ``start`` is the pools' own.
 
     >>> sum(p.numel() for p in googlenet(10, pool="gated", width=0.25, size=64, supervise=False).parameters())
     379082
     """
-    return GoogLeNet(classes, pool, batch_norm, width, size, channels, supervise, dropout, start)
+    return GoogLeNet(classes, pool, batch_norm, width, size, channels, supervise, dropout, init, start)

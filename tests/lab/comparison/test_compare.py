@@ -300,7 +300,7 @@ def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
         ("--data photos", "photos: wanted a folder for each of at least two classes, got 1: only"),
         ("--model nowhere:net", "net: cannot import nowhere"),
         ("--model json:net", "net: json has no function net"),
-        ("--model json", "net: wanted dsn or package.module:function, got 'json'"),
+        ("--model json", "or package.module:function, got 'json'"),
         ("--preset fast", "preset: wanted one of paper, modern, cpu, got 'fast'"),
         ("--set dropuot=0.1", "unknown field 'dropuot'"),
         ("--set pool=gated", "--set: pool is part of what is compared"),

@@ -1,12 +1,14 @@
 """The description of a run: frozen, checked, equal where it means the same; and the presets."""
 
 import json
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from learnpool.lab.runs.presets import PRESETS, preset
 from learnpool.lab.runs.run import Run, RunError, make_run, parse_run
+from learnpool.lab.runs.schedule import make_schedule
 
 
 def test_a_run_is_frozen():
@@ -38,14 +40,24 @@ OTHERS = {
     "image_size": 64, "skip_broken": True, "train_size": 10, "validation": 10, "loss": "hinge", "epochs": 2, "batch": 8,
     "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
     "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
-    "compile": True,
+    "compile": True, "milestones": (0.5,),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", Run.model_fields)
 def test_every_field_is_in_the_id(name):
     """One that were not could change a result inside a directory that is another's."""
-    assert Run(**{name: OTHERS[name]}).id != Run().id
+    needs = {"schedule": "step", "rate": (2.0, 1.0)} if name == "milestones" else {}
+    usual = Run(**needs, milestones=(0.25,)) if needs else Run()
+    assert Run(**needs | {name: OTHERS[name]}).id != usual.id
+
+
+def test_a_new_field_leaves_older_ids_alone():
+    """Those of published runs, whose ``run.json`` is older than some fields."""
+    paths = sorted((Path(__file__).parents[3] / "docs/results").glob("**/*-*-*/run.json"))
+    assert len(paths) > 5
+    for path in paths:
+        assert parse_run(path.read_text()).id == path.parent.name
 
 
 def test_the_id_is_a_file_name_to_read():
@@ -82,8 +94,19 @@ def test_a_run_survives_its_file():
         ({"image_size": 10**9}, r"^run: image_size: "),
         ({"epochs": 10**400}, r"^run: epochs: "),
         ({"data": "photos-\udcff"}, r"^run: data: "),
-        ({"net": "module"}, r"^run: net: wanted dsn or package.module:function, got 'module'$"),
-        ({"net": "a.b:c", "head_steps": 5}, r"^run: net: a.b:c has neither DSN's factors nor its heads$"),
+        (
+            {"net": "module"},
+            r"^run: net: wanted dsn, .*, googlenet-bn or package.module:function, got 'module'$",
+        ),
+        ({"net": "a.b:c", "head_steps": 5}, r"^run: net: a.b:c has no heads for head_steps$"),
+        ({"net": "alexnet", "head_steps": 5}, r"^run: net: alexnet has no heads for head_steps$"),
+        ({"net": "googlenet", "factors": "dsn"}, r"^run: net: googlenet has not DSN's factors$"),
+        ({"schedule": "step", "rate": (2, 1)}, r"^run: milestones: wanted 1 between 2 rates, got 0$"),
+        ({"milestones": (0.5,)}, r"^run: milestones: onecycle has none$"),
+        (
+            {"schedule": "step", "rate": (3, 2, 1), "milestones": (0.5, 0.2)},
+            r"^run: milestones: wanted them in order, got \(0.5, 0.2\)$",
+        ),
         ({"nesterov": True, "momentum": 0}, r"^run: nesterov: wanted a momentum above 0$"),
     ],
 )
@@ -109,6 +132,21 @@ def test_the_paper_is_the_papers():
     others = {data: preset("paper", data) for data in ("mnist", "cifar100", "svhn")}
     assert {run.loss for run in others.values()} == {"softmax"}
     assert [run.prepare for run in others.values()] == ["mean", "gcn-zca", "gcn-lcn"]
+
+
+@pytest.mark.parametrize(("net", "decay", "epochs"), [("alexnet", 5e-4, 90), ("googlenet-bn", 2e-4, 250)])
+def test_the_papers_recipe_for_large_images(net, decay, epochs):
+    run = preset("paper", "photos", net=net, pool="gated")
+    assert (run.batch, run.decay, run.epochs, run.schedule, run.factors) == (256, decay, epochs, "step", "caffe")
+    schedule = make_schedule(run, 450_000, {})
+    if net == "alexnet":
+        places = (0, 119_999, 120_000, 230_000, 330_000, 430_000, 449_999)
+        assert [schedule.rate_at(step) for step in places] == [1e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-6]
+    else:  # 4 % lower every 8 epochs
+        assert schedule.rate_at(8 * 450_000 // 250) == pytest.approx(0.01 * 0.96)
+        assert schedule.rate_at(449_999) == pytest.approx(0.01 * 0.96**31, rel=1e-4)
+    assert (run.head_steps > 0) == (net != "alexnet")
+    assert preset("paper", "photos", net=net, schedule="onecycle", rate=(0.1,)).milestones == ()
 
 
 def test_modern_is_the_same_for_all_pools():

@@ -49,3 +49,9 @@ def test_a_plateau_is_taken_up_where_it_was_left():
                 parts = make_schedule(run, 1, parts.state)
             parts.end_epoch(error)
         assert parts.state == whole.state
+
+
+def test_step_down():
+    run = Run(schedule="step", rate=(3, 2, 1), milestones=(0.25, 0.5))
+    assert [make_schedule(run, 8, {}).rate_at(step) for step in range(8)] == [3, 3, 2, 2, 1, 1, 1, 1]
+    assert make_schedule(Run(schedule="step", rate=(3,)), 8, {}).rate_at(7) == 3

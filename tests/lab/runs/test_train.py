@@ -14,9 +14,9 @@ from learnpool.lab import data
 from learnpool.lab.runs import directory, networks
 from learnpool.lab.runs import training as inner
 from learnpool.lab.runs.batches import load_batches
+from learnpool.lab.runs.losses import LOSSES, squared_hinge
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
-from learnpool.lab.runs.training import squared_hinge
 from runs import ALONE, SMALL, STEPS, Stop, edit, rows, stop_at, weights
 
 pytestmark = pytest.mark.trains
@@ -93,7 +93,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_epoch(monkeypatch, tm
         loss = F.cross_entropy(votes, labels)
         return loss * float("nan") if len(calls) == 2 * STEPS + 3 else loss
 
-    monkeypatch.setitem(inner.LOSSES, "softmax", failing)
+    monkeypatch.setitem(LOSSES, "softmax", failing)
     monkeypatch.setattr(inner, "CHECK_EVERY", 4)
     message = r"^the loss is nan in epoch 3, step 4 or shortly before, at a rate of .*; .* keeps epoch 2$"
     with pytest.raises(TrainingError, match=message):
@@ -274,12 +274,6 @@ def test_a_network_too_large_for_the_memory(tmp_path):
     with pytest.raises(RunError, match="memory"):
         train(Run(**SMALL | {"width": 1e12}), tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_squared_hinge():
-    votes = torch.tensor([[2.0, 0.5, -3.0], [0.0, 0.0, 0.0]])
-    # 0 + 1.5² + 0 for the first image; three times 1 for the second.
-    assert squared_hinge(votes, torch.tensor([0, 1])).item() == pytest.approx((2.25 + 3) / 2)
 
 
 def training(tmp_path, **options):

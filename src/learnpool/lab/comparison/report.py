@@ -25,7 +25,7 @@ from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
 from ..paper import find_error
-from ..runs.run import Run
+from ..runs.run import OWN_NETS, Run
 from ..runs.trained import load
 from . import charts
 from .answer import format_error, format_interval_name
@@ -112,7 +112,7 @@ def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
     for summary in c.pools:
         runs = c.runs_of(summary.pool)
         net = runs[0].run.net  # named by the user who asked for these runs
-        model = load(runs[0].path, None if net == "dsn" else net)
+        model = load(runs[0].path, None if net in OWN_NETS else net)
         if not any(isinstance(module, TreeParameters) and list(module.parameters()) for module in model.modules()):
             continue
         with torch.random.fork_rng():

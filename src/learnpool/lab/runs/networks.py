@@ -9,9 +9,13 @@ import torch
 from torch import nn
 
 from ... import parameter_groups
+from ...nets.alexnet import alexnet
 from ...nets.dsn import DSN, TABLES, Table, dsn
+from ...nets.googlenet import GoogLeNet, googlenet
 from . import user_networks
-from .run import Run, RunError
+from .run import OWN_NETS, Run, RunError
+
+Supervised = DSN | GoogLeNet  # have classifiers on the way, ``heads``, until ``remove_heads``
 
 
 def make_table(run: Run, image: Sequence[int], classes: int) -> Table:
@@ -25,16 +29,30 @@ def build(run: Run, table: Table, seed: int, make: Any = None) -> nn.Module:
 
     ``make`` is the function of a user's network; it is imported by its name in the run if it is not given.
     """
-    if run.net != "dsn" and make is None:
+    if run.net not in OWN_NETS and make is None:
         make = user_networks.import_function(run.net)  # before the seed: a module may draw when it is imported
     torch.manual_seed(seed)
-    if run.net != "dsn":
+    if run.net not in OWN_NETS:
         return user_networks.build_user_network(run, table, make)
-    options: dict[str, Any] = {"width": run.width, "extra_convs": run.extra_convs, "supervise": run.head_steps > 0}
     try:
-        return dsn(table, run.pool, **options, dropout=run.dropout, init=run.init, start=run.start)
+        return build_own(run, table)
     except (ValueError, RuntimeError) as error:  # two pools that cannot be tied, an image too small, too many channels
         raise RunError(str(error).partition("\n")[0]) from None
+
+
+def build_own(run: Run, table: Table) -> nn.Module:
+    """One of our networks."""
+    options: dict[str, Any] = {"width": run.width, "dropout": run.dropout, "start": run.start}
+    supervise = run.head_steps > 0
+    if run.net == "dsn":
+        return dsn(table, run.pool, **options, extra_convs=run.extra_convs, supervise=supervise, init=run.init)
+    height, width = table.image
+    if height != width:
+        raise ValueError(f"net: {run.net} takes square images, got {height}×{width}")
+    options |= {"size": height, "channels": table.channels, "init": "kaiming" if run.init == "kaiming" else "caffe"}
+    if run.net == "alexnet":
+        return alexnet(table.classes, pools=run.pool, **options)
+    return googlenet(table.classes, pool=run.pool, batch_norm=run.net == "googlenet-bn", supervise=supervise, **options)
 
 
 def make_parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
@@ -43,10 +61,11 @@ def make_parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
     if run.factors == "dsn" and isinstance(model, DSN):
         groups = model.parameter_groups(run.decay, pool_decay)
     else:
+        vectors = 2.0 if run.factors == "caffe" else 1.0
         others, pools = (group["params"] for group in parameter_groups(model))
         groups = [
             {"name": "weights", "params": [p for p in others if p.dim() > 1], "weight_decay": run.decay},
-            {"name": "biases", "params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0},
+            {"name": "biases", "params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0, "factor": vectors},
             {"name": "pools", "params": pools, "weight_decay": pool_decay},
         ]
     for group in groups:

@@ -1,4 +1,8 @@
-"""Complete recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run."""
+"""Complete recipes: ``paper``, ``modern`` and ``cpu``. A preset is nothing but the fields of a run.
+
+The networks for large images have recipes of their own, those of Caffe's replications, which the paper's authors used:
+AlexNet in 450,000 steps of 256 images, GoogLeNet in 250 epochs.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 from ...names import suggest
-from .run import Run, RunError, make_run
+from .run import OWN_NETS, SUPERVISED_NETS, Run, RunError, make_run
 
 DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is not a digit
 PREPARED = {"cifar10": "gcn-zca", "cifar100": "gcn-zca", "svhn": "gcn-lcn"}
+
+IMAGE_SIZES = {"alexnet": 227, "googlenet": 224, "googlenet-bn": 224}
+GOOGLENET: dict[str, Any] = {
+    "dropout": 0.4,
+    "epochs": 250,
+    "rate": tuple(round(0.01 * 0.96**step, 8) for step in range(32)),  # 4 % lower every 8 epochs
+    "milestones": tuple(8 * step / 250 for step in range(1, 32)),
+    "decay": 2e-4,
+}
+PAPER_RECIPES: dict[str, dict[str, Any]] = {
+    "alexnet": {
+        "dropout": 0.5,
+        "epochs": 90,
+        "rate": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6),
+        "milestones": tuple(step / 450 for step in (120, 230, 330, 430)),  # thousands of steps
+        "decay": 5e-4,
+    },
+    "googlenet": GOOGLENET,
+    "googlenet-bn": GOOGLENET,
+}
 
 
 def paper(data: str) -> dict[str, Any]:
@@ -50,6 +74,23 @@ def cpu(data: str) -> dict[str, Any]:
     return modern(data) | {"width": 0.25, "dropout": 0.1, "epochs": 40 if data == "digits" else 16}
 
 
+def adapt(name: str, net: str) -> dict[str, Any]:
+    """What a preset has otherwise for a network that is not DSN."""
+    if net not in OWN_NETS:
+        return {"factors": "plain", "head_steps": 0}
+    fields: dict[str, Any] = {
+        "image_size": IMAGE_SIZES[net],
+        "mirror": True,
+        "pad": 0,
+        "loss": "softmax",
+        "head_steps": 10_000_000 if net in SUPERVISED_NETS else 0,  # to the end: as many as Caffe's replication trains
+    }
+    if name == "paper":
+        return fields | {"prepare": "mean", "factors": "caffe", "batch": 256, "schedule": "step"} | PAPER_RECIPES[net]
+    rate = 0.05 if net == "googlenet-bn" else 0.01  # without normalisation a higher one diverges
+    return fields | {"factors": "plain", "batch": 64, "rate": (rate,)}
+
+
 PRESETS: dict[str, Callable[[str], dict[str, Any]]] = {"paper": paper, "modern": modern, "cpu": cpu}
 
 
@@ -62,8 +103,10 @@ def preset(name: str, data: str, **changes: Any) -> Run:
     if name not in PRESETS:
         raise RunError(f"preset: wanted one of {', '.join(PRESETS)}, got {name!r}{suggest(name, [*PRESETS])}")
     fields = PRESETS[name](data)
-    if changes.get("net", "dsn") != "dsn":
-        fields |= {"factors": "plain", "head_steps": 0}
+    if (net := changes.get("net", "dsn")) != "dsn":
+        fields |= adapt(name, net)
     if "schedule" in changes and "rate" not in changes and changes["schedule"] != fields.get("schedule", "onecycle"):
         raise RunError(f"rate: the rates of {name} are for its own schedule; give rate with schedule")
+    if changes.get("schedule", "step") != "step":
+        fields.pop("milestones", None)
     return make_run(fields | {"data": data} | changes)

@@ -19,6 +19,11 @@ from ...formatting import is_utf8
 from ...names import parse, suggest
 from ...nets.dsn import STRIDED
 
+OWN_NETS = ("dsn", "alexnet", "googlenet", "googlenet-bn")
+SUPERVISED_NETS = ("dsn", "googlenet", "googlenet-bn")  # have classifiers on the way, for training
+
+LATER_FIELDS = ("milestones",)  # newer than the first ids, which must not change
+
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -36,14 +41,14 @@ class Run(BaseModel):
     pool: str = Field("max", description="pools by name, or conv for convolutions of stride 2")
     seed: int = Field(0, ge=0, lt=2**63, description="of the weights, the order, dropout and the validation split")
 
-    net: str = Field("dsn", description="the network: dsn, or package.module:function")
-    width: Positive = Field(1.0, description="dsn: multiple of the paper's channels")
+    net: str = Field("dsn", description=f"the network: {', '.join(OWN_NETS)}, or package.module:function")
+    width: Positive = Field(1.0, description="our networks: multiple of the paper's channels")
     extra_convs: int = Field(0, ge=0, le=1000, description="dsn: convolutions after the sixth")
-    dropout: Share = Field(0.5, description="dsn: after each pool")
+    dropout: Share = Field(0.5, description="dsn: after each pool; alexnet, googlenet: before the last layers")
     head_steps: int = Field(
-        0, ge=0, le=10**15, description="dsn: steps with deep supervision, up to the end of the epoch"
+        0, ge=0, le=10**15, description="dsn, googlenet: steps with deep supervision, up to the end of the epoch"
     )
-    init: Literal["dsn", "kaiming"] = Field("dsn", description="dsn: start values of the convolutions")
+    init: Literal["dsn", "kaiming"] = Field("dsn", description="our networks: the authors' start values, or Kaiming's")
     start: Literal["paper", "neutral", "spread", "tournament"] = Field("paper", description="start values of the pools")
 
     prepare: str = Field("mean", description="none, mean, gcn, gcn-zca or gcn-lcn, fitted on the training images")
@@ -59,8 +64,9 @@ class Run(BaseModel):
     loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
     epochs: int = Field(1, gt=0, le=10**9, description="times every training image is seen")
     batch: int = Field(100, gt=0, le=10**9, description="images in a step, over all processes")
-    schedule: Literal["plateau", "onecycle"] = Field("onecycle", description="how the rate changes")
-    rate: tuple[Positive, ...] = Field((0.1,), min_length=1, description="onecycle: its peak; plateau: one by one")
+    schedule: Literal["plateau", "onecycle", "step"] = Field("onecycle", description="how the rate changes")
+    rate: tuple[Positive, ...] = Field((0.1,), min_length=1, description="onecycle: its peak; otherwise one by one")
+    milestones: tuple[Share, ...] = Field((), description="step: parts of all steps after which the next rate begins")
     patience: int = Field(10, gt=0, le=10**9, description="plateau: epochs without a lower validation error")
     warmup: Share = Field(0.2, description="onecycle: the part of all steps that climbs to the peak")
     momentum: Share = Field(0.9, description="of stochastic gradient descent")
@@ -68,7 +74,9 @@ class Run(BaseModel):
     decay: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = Field(
         5e-4, description="of weights, not of biases"
     )
-    factors: Literal["dsn", "plain"] = Field("plain", description="rates by kind of parameter as in DSN, or all equal")
+    factors: Literal["dsn", "caffe", "plain"] = Field(
+        "plain", description="rates by kind of parameter as in DSN, twice as high for biases as Caffe's, or all equal"
+    )
     pool_rate: Positive = Field(1.0, description="the pools' own multiple of the rate")
     pool_decay: bool = Field(False, description="decay the pools' parameters too")
 
@@ -92,13 +100,22 @@ class Run(BaseModel):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Run:
-        if self.net != "dsn":
-            if not re.fullmatch(r"[\w.]+:\w+", self.net):
-                raise ValueError(f"net: wanted dsn or package.module:function, got {self.net!r}")
-            if self.factors == "dsn" or self.head_steps:
-                raise ValueError(f"net: {self.net} has neither DSN's factors nor its heads")
+        if self.net not in OWN_NETS and not re.fullmatch(r"[\w.]+:\w+", self.net):
+            known = ", ".join(OWN_NETS)
+            raise ValueError(f"net: wanted {known} or package.module:function, got {self.net!r}")
+        if self.factors == "dsn" and self.net != "dsn":
+            raise ValueError(f"net: {self.net} has not DSN's factors")
+        if self.head_steps and self.net not in SUPERVISED_NETS:
+            raise ValueError(f"net: {self.net} has no heads for head_steps")
         if self.schedule == "onecycle" and len(self.rate) > 1:
             raise ValueError(f"rate: onecycle has one peak, got {len(self.rate)} rates")
+        if self.schedule == "step" and len(self.milestones) != len(self.rate) - 1:
+            expected, actual = len(self.rate) - 1, len(self.milestones)
+            raise ValueError(f"milestones: wanted {expected} between {len(self.rate)} rates, got {actual}")
+        if list(self.milestones) != sorted(self.milestones):
+            raise ValueError(f"milestones: wanted them in order, got {self.milestones}")
+        if self.milestones and self.schedule != "step":
+            raise ValueError(f"milestones: {self.schedule} has none")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov: wanted a momentum above 0")
         return self
@@ -110,8 +127,10 @@ class Run(BaseModel):
 
     @property
     def id(self) -> str:
-        """A name to read and ten digits of the hash of all fields."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """A name to read and ten digits of the hash of all fields; a later field at its default is left out."""
+        fields, usual = self.model_dump(mode="json"), Run.model_fields
+        later = {name for name in LATER_FIELDS if getattr(self, name) == usual[name].default}
+        text = json.dumps({name: value for name, value in fields.items() if name not in later}, sort_keys=True)
         name = f"{os.path.basename(self.data)}-{self.pool}-{self.seed}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{make_file_name(name)[:60]}-{digest}"

@@ -1,7 +1,8 @@
-"""How the learning rate changes: one cycle over all steps, or a step down when the validation error stops falling."""
+"""How the learning rate changes: one cycle over all steps, steps at fixed places, or when the error stops falling."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from .run import Run, RunError
@@ -17,6 +18,23 @@ class OneCycle:
         if step + 1 < self.warm:
             return self.peak * (step + 1) / self.warm
         return self.peak * (self.steps - step) / (self.steps - self.warm + 1)
+
+    def end_epoch(self, error: float) -> None:
+        """Nothing to do: the schedule is fixed."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+class StepDown:
+    """The next rate after each milestone, a part of all steps; the last one stays to the end."""
+
+    def __init__(self, run: Run, steps: int) -> None:
+        self.rates, self.places = run.rate, [milestone * steps for milestone in run.milestones]
+
+    def rate_at(self, step: int) -> float:
+        return self.rates[bisect_right(self.places, step)]
 
     def end_epoch(self, error: float) -> None:
         """Nothing to do: the schedule is fixed."""
@@ -49,10 +67,12 @@ class Plateau:
         return {"level": self.level, "waited": self.waited, "lowest": self.lowest}
 
 
-def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | Plateau:
+def make_schedule(run: Run, steps: int, state: dict[str, Any]) -> OneCycle | StepDown | Plateau:
     """The schedule of a run of ``steps`` steps, restored from ``state``."""
     if run.schedule == "onecycle":
         return OneCycle(run, steps)
+    if run.schedule == "step":
+        return StepDown(run, steps)
     try:
         plateau = Plateau(run, **state)
         plateau.rate_at(0)

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...nets.dsn import DSN
 from .. import data
 from . import checkpoint, networks
 from .prediction import Predictor, RawInputWarning
-from .run import Run, RunError, parse_run
+from .run import OWN_NETS, Run, RunError, parse_run
 from .user_networks import import_function, import_installed
 
 Model = str | nn.Module | Callable[..., nn.Module]
@@ -44,7 +43,7 @@ def restore_run(path: Path, model: Model | None = None) -> tuple[nn.Module, Pred
     run, tensors, state = read_run(path)
     with torch.random.fork_rng():
         network = _build(path, run, tensors, state, model)
-    if isinstance(network, DSN):  # heads are used in training only
+    if isinstance(network, networks.Supervised):  # heads are used in training only
         network.remove_heads()
         tensors = {name: value for name, value in tensors.items() if not name.startswith("model.heads.")}
     checkpoint.restore(tensors, network)
@@ -56,9 +55,9 @@ def restore_run(path: Path, model: Model | None = None) -> tuple[nn.Module, Pred
 def _build(path: Path, run: Run, tensors: dict[str, Any], state: dict[str, Any], model: Model | None) -> nn.Module:
     """The network to be filled."""
     table = networks.make_table(run, state["image"], len(state["classes"]))
-    if run.net == "dsn":
+    if run.net in OWN_NETS:
         if model is not None:
-            raise RunError(f"load: {path} is a run of our own network dsn; model= is for one of yours")
+            raise RunError(f"load: {path} is a run of our own network {run.net}; model= is for one of yours")
         return networks.build(run, table, run.seed)
     if isinstance(model, nn.Module):
         network = model

@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from ...explanation.measurement import statistics
-from ...nets.dsn import DSN, Votes, head_factor
+from ...nets.dsn import head_factor
 from ...parameters import TreeParameters
 from .. import hardware
 from . import checkpoint, directory, networks, user_networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
 from .distributed import GlobalBatchRandomness, Ranks
+from .losses import compute_loss
+from .networks import Supervised
 from .run import Run
 from .schedule import make_schedule
 
@@ -61,7 +62,8 @@ class Training:
             directory.verify_unchanged(path, state, run, batches.digest, self.source)
         table = networks.make_table(run, batches.image, len(batches.classes))
         self.model = networks.build(run, table, derive_seed(run, "weights"))
-        if saved and isinstance(self.model, DSN) and not any(name.startswith("model.heads.") for name in tensors):
+        kept_heads = any(name.startswith("model.heads.") for name in tensors)
+        if saved and not kept_heads and isinstance(self.model, Supervised):
             self.model.remove_heads()
         self.model.to(ranks.device, memory_format=run.memory_format)  # type: ignore[call-overload]
         self.build_optimizer({})
@@ -86,14 +88,14 @@ class Training:
         if run.compile:
             self.network = torch.compile(self.network)  # type: ignore[assignment]
 
-    def drop_heads(self, model: DSN) -> None:
+    def drop_heads(self, model: Supervised) -> None:
         """Train on without deep supervision; what is left keeps its momentum."""
         model.remove_heads()
         self.build_optimizer(self.optimizer.state)
 
     def run_epoch(self, watch: Watch | None) -> dict[str, Any]:
         """Train for one epoch, evaluate, write metrics and checkpoint down, and return the metrics."""
-        if isinstance(self.model, DSN) and len(self.model.heads) and self.steps_done >= self.run.head_steps:
+        if isinstance(self.model, Supervised) and len(self.model.heads) and self.steps_done >= self.run.head_steps:
             self.drop_heads(self.model)
         wall, cpu = time.perf_counter(), time.process_time()
         loss, wrong, seen, rate = self.train_epoch(watch)
@@ -155,12 +157,7 @@ class Training:
         self.optimizer.zero_grad()
         with autocast(self.run, self.ranks), self.make_random_mode():
             output = self.network(images)
-        heads = output.heads if isinstance(output, Votes) else []
-        votes: Tensor = output.votes if isinstance(output, Votes) else output
-        loss = LOSSES[self.run.loss](votes.float(), labels)
-        loss = sum(
-            (squared_hinge(head.float(), labels) for head in heads), loss
-        )  # whatever the output's, as DSN has it
+        loss, votes = compute_loss(self.run, output, labels)
         loss.backward()
         self.optimizer.step()
         return loss.detach(), votes.detach()
@@ -228,7 +225,7 @@ class Training:
     def write_result(self, test_error: float) -> Result:
         """Write the result of the run."""
         last, batches = self.rows[-1], self.batches
-        heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, DSN) else set()
+        heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, Supervised) else set()
         counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}
         learned = {id(p) for m in self.model.modules() if isinstance(m, TreeParameters) for p in m.parameters()}
         result = Result(
@@ -252,15 +249,6 @@ class Training:
         )
         directory.write_result(self.path, result)
         return result
-
-
-def squared_hinge(votes: Tensor, labels: Tensor) -> Tensor:
-    """``Σ_c max(0, 1 − y_c s_c)²`` with y = 1 for the label and −1 for the rest, averaged over images: an L2-SVM."""
-    sign = 2 * F.one_hot(labels, votes.shape[1]) - 1
-    return F.relu(1 - sign * votes).square().sum(1).mean()
-
-
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"hinge": squared_hinge, "softmax": F.cross_entropy}
 
 
 def autocast(run: Run, ranks: Ranks) -> Any:

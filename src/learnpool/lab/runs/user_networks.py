@@ -19,7 +19,7 @@ from torch import nn
 
 from ...names import suggest
 from ...nets.dsn import Table
-from .run import Run, RunError
+from .run import OWN_NETS, Run, RunError
 
 MODELS = {"timm": "timm.models", "torchvision": "torchvision.models"}  # timm:resnet18 is timm.models:resnet18
 
@@ -128,8 +128,8 @@ def _get_function(name: str) -> Any:
 
 
 def hash_source(run: Run) -> str:
-    """A hash of the source file of a user's network, without comments; empty for our own network."""
-    if run.net == "dsn":
+    """A hash of the source file of a user's network, without comments; empty for our own networks."""
+    if run.net in OWN_NETS:
         return ""
     try:
         code = ast.parse(inspect.getsource(sys.modules[inspect.unwrap(import_function(run.net)).__module__]))

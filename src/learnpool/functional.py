@@ -1,12 +1,12 @@
 """The pools as functions; window arguments in the order of ``torch.nn.functional.max_pool2d``.
 
-Parameters broadcast the obvious way. A proportion ``a`` goes against ``[C, OH, OW]``: a scalar for the whole layer,
-``[C, 1, 1]`` per channel, ``[OH, OW]`` per region. Masks and filters do the same with the window's axes behind:
+Parameters broadcast as tensors do. A proportion ``a`` broadcasts against ``[C, OH, OW]``: a scalar for the whole layer,
+``[C, 1, 1]`` per channel, ``[OH, OW]`` per region. Masks and filters have the window's axes after these:
 ``[3, 3]``, ``[C, 1, 1, 3, 3]``, ``[OH, OW, 3, 3]``. Where there are several (``gates``, ``leaves``, ``weight``,
 ``mix``), their number comes first. Nothing is clamped here: a layer does that.
 
-``pool``, ``stochastic_pool`` and ``adaptive_pool`` are what the others, and the layers, call: for any number of
-dimensions, with parameters in the operator's own shape and the name that errors begin with.
+Layers and the other functions call ``pool``, ``stochastic_pool`` and ``adaptive_pool``, which take any number of
+dimensions, parameters in the operator's own shape, and the name that errors begin with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .ops import adaptive, decomposition, operator, reference, stochastic
-from .ops.autograd import PoolFunction, Settings
+from .ops.autograd import PoolFunction, StaticArguments
 from .ops.transforms import Form, choose_form
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
@@ -54,9 +54,9 @@ def pool(
     """
     program = tree.program
     if weight is None:
-        weight = empty_parameter(x, window.dims, window.kernel)
+        weight = make_empty_parameter(x, window.dims, window.kernel)
     if mix is None:
-        mix = empty_parameter(x, window.dims)
+        mix = make_empty_parameter(x, window.dims)
     try:
         return _call_operator(x, weight, mix, program, window)
     except (RuntimeError, TypeError, ValueError) as error:
@@ -69,10 +69,11 @@ def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, .
     """``learnpool::pool`` in the form that can be differentiated, or exported, here."""
     form = choose_form()
     if form is Form.NO_GRAD:
-        with torch._C._AutoDispatchBelowAutograd():  # the way through autograd is Python, and half of a small call
+        # The autograd kernel is Python, and takes half the time of a small call.
+        with torch._C._AutoDispatchBelowAutograd():
             return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
     if form is Form.FUNCTION:
-        return PoolFunction.apply(x, weight, mix, Settings(program, window))  # type: ignore[no-untyped-call, no-any-return]
+        return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
     if form is Form.ONNX:
         operator.check("learnpool::pool", x, weight, mix, program, window)
         return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
@@ -93,11 +94,11 @@ def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Ten
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
     """A tree of Max, Avg and Mix over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
-    return adaptive.pool(name, x, tree, empty_parameter(x, dims) if mix is None else mix, output_size, dims)
+    return adaptive.pool(name, x, tree, make_empty_parameter(x, dims) if mix is None else mix, output_size, dims)
 
 
-def empty_parameter(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
-    """No rows of a parameter, for a tree that needs none."""
+def make_empty_parameter(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
+    """A parameter without rows, for a tree that needs none."""
     try:
         return x.new_empty((0, *(1,) * (dims + 1), *taps))
     except AttributeError:
@@ -143,7 +144,7 @@ def _pool(
     weight: Tensor | None,
     mix: Tensor | None,
     kernel_size: Size,
-    *window: Any,
+    *rest: Any,
     **options: Any,
 ) -> Tensor:
     """Any tree over every window of ``x``.
@@ -153,29 +154,27 @@ def _pool(
     """
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Gate(Max(), Avg()), got {tree!r}")
-    measured = Window.of(name, dims, kernel_size, *window, **options)
-    weight = _align(name, "weight", weight, x, dims, measured.kernel)
-    return pool(name, x, tree, weight, _align(name, "mix", mix, x, dims, ()), measured)
+    window = Window.of(name, dims, kernel_size, *rest, **options)
+    weight = _align(name, "weight", weight, x, dims, window.kernel)
+    return pool(name, x, tree, weight, _align(name, "mix", mix, x, dims, ()), window)
 
 
 def _mixed_pool(
-    name: str, dims: int, x: Tensor, a: Tensor | float, kernel_size: Size, *window: Any, **options: Any
+    name: str, dims: int, x: Tensor, a: Tensor | float, kernel_size: Size, *rest: Any, **options: Any
 ) -> Tensor:
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
-    measured = Window.of(name, dims, kernel_size, *window, **options)
+    window = Window.of(name, dims, kernel_size, *rest, **options)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
         a = torch.tensor(float(a), dtype=reference.accumulation_dtype(x.dtype), device=x.device)
     mix = _align_one(name, "a", a, x, dims, ())
-    return pool(name, x, _MIXED, None, mix, measured, ("weight", "a"))
+    return pool(name, x, _MIXED, None, mix, window, ("weight", "a"))
 
 
-def _gated_pool(
-    name: str, dims: int, x: Tensor, mask: Tensor, kernel_size: Size, *window: Any, **options: Any
-) -> Tensor:
+def _gated_pool(name: str, dims: int, x: Tensor, mask: Tensor, kernel_size: Size, *rest: Any, **options: Any) -> Tensor:
     """``s max + (1 - s) mean`` with ``s = sigmoid(mask · x)`` of every window, the paper's (5)."""
-    measured = Window.of(name, dims, kernel_size, *window, **options)
-    weight = _align_one(name, "mask", mask, x, dims, measured.kernel)
-    return pool(name, x, _GATED, weight, None, measured, ("mask", "mix"))
+    window = Window.of(name, dims, kernel_size, *rest, **options)
+    weight = _align_one(name, "mask", mask, x, dims, window.kernel)
+    return pool(name, x, _GATED, weight, None, window, ("mask", "mix"))
 
 
 def _tree_pool(
@@ -185,7 +184,7 @@ def _tree_pool(
     gates: Tensor | None,
     leaves: Tensor,
     kernel_size: Size,
-    *window: Any,
+    *rest: Any,
     **options: Any,
 ) -> Tensor:
     """The complete tree of filters under gates, the paper's (10); left is what a gate's sigmoid multiplies.
@@ -193,9 +192,9 @@ def _tree_pool(
     ``leaves`` is ``[L, ..., *kernel]`` from left to right, L a power of two; ``gates`` is ``[L - 1, ..., *kernel]``,
     root first, breadth first (None if there is one leaf).
     """
-    measured = Window.of(name, dims, kernel_size, *window, **options)
-    v = _align(name, "leaves", leaves, x, dims, measured.kernel)
-    w = _align(name, "gates", gates, x, dims, measured.kernel)
+    window = Window.of(name, dims, kernel_size, *rest, **options)
+    v = _align(name, "leaves", leaves, x, dims, window.kernel)
+    w = _align(name, "gates", gates, x, dims, window.kernel)
     filters, masks = (0 if p is None else p.shape[0] for p in (v, w))
     levels = filters.bit_length()
     if filters == 0 or filters != 2 ** (levels - 1):
@@ -203,7 +202,7 @@ def _tree_pool(
     if masks != filters - 1:
         raise ValueError(f"{name}: {filters} leaves need {filters - 1} gates, got {masks}")
     weight = _concatenate(name, w, v) if w is not None and v is not None and masks else v
-    return pool(name, x, complete(levels, name), weight, None, measured, ("leaves", "mix"))
+    return pool(name, x, complete(levels, name), weight, None, window, ("leaves", "mix"))
 
 
 def _concatenate(name: str, gates: Tensor, leaves: Tensor) -> Tensor:
@@ -244,7 +243,7 @@ def _adaptive_pool(name: str, dims: int, x: Tensor, tree: Tree, mix: Tensor | No
 
 
 def _align(name: str, what: str, p: Any, x: Tensor, dims: int, taps: Sequence[int]) -> Tensor | None:
-    """``[rows, ..., *taps]`` as the operator's ``[rows, C|1, *grid|1, *taps]``."""
+    """``[rows, ..., *taps]`` in the operator's shape ``[rows, C|1, *grid|1, *taps]``."""
     return None if p is None else _reshape(name, what, p, x, dims, taps, lead=1)
 
 

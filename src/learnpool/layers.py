@@ -46,15 +46,15 @@ class _WindowLayer(nn.Module):
         self.dilation = dilation
         self.return_indices = return_indices
         self.ceil_mode = ceil_mode
-        self.window = self._measure({})
+        self.window = self._build_window({})
 
-    def _measure(self, change: dict[str, Any]) -> Window:
+    def _build_window(self, change: dict[str, Any]) -> Window:
         values = (change.get(key, getattr(self, key)) for key in _WINDOW)
         return Window.of(type(self).__name__, self.dims, *values)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _WINDOW and "window" in self.__dict__:
-            self.__dict__["window"] = self._measure({name: value})
+            self.__dict__["window"] = self._build_window({name: value})
         super().__setattr__(name, value)
 
     def _window_repr(self) -> str:
@@ -154,7 +154,7 @@ def _take_tree_from_class(init: Callable[Concatenate[Any, Tree, P], None]) -> Ca
 
 
 class _NamedPool(_Pool):
-    """A pool whose class has the tree; its arguments are those of ``Pool2d`` without it."""
+    """A pool whose tree is a class attribute; its arguments are those of ``Pool2d`` without the tree."""
 
     tree: Tree
     __init__ = _take_tree_from_class(_Pool.__init__)
@@ -163,8 +163,8 @@ class _NamedPool(_Pool):
         return ""
 
 
-def _spell_out(init: Callable[P, None]) -> Callable[P, None]:
-    """Show what ``__init__`` passes on in its signature."""
+def _show_full_signature(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the arguments that ``__init__`` passes on in its signature, for ``help`` and editors."""
     init.__signature__ = fill_signature(init, _NamedPool.__init__)  # type: ignore[attr-defined]
     return init
 
@@ -172,7 +172,7 @@ def _spell_out(init: Callable[P, None]) -> Callable[P, None]:
 class _MixedPool(_NamedPool):
     tree: Mix
 
-    @_spell_out
+    @_show_full_signature
     def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
         _Pool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
         self.a, self.learn = self.tree.a, self.tree.learn
@@ -222,7 +222,7 @@ class GatedPool3d(_GatedPool, Pool3d):
 
 
 class _TreePool(_NamedPool):
-    @_spell_out
+    @_show_full_signature
     def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
         _Pool.__init__(self, complete(levels, type(self).__name__), kernel_size, *window, **options)
         self.levels = levels

@@ -1,4 +1,4 @@
-"""A pool named by a string, as a command line or a table of experiments does.
+"""Pools named by strings, as on a command line or in a table of experiments.
 
 ======================================  =========================================================================
 ``max  avg``                            the plain PyTorch layers
@@ -6,7 +6,7 @@
 ``tree2  tree3  …``                     filters under gates, by levels
 ``stochastic``                          Zeiler and Fergus (2013)
 ``Gate(Filter, Mix(Max, Avg, a=0.3))``  any tree, brackets of leaves optional
-``mixed:region_channel``                the sharing, binding to its part
+``mixed:region_channel``                a suffix for the sharing of its part
 ``tree2+gated``                         tree2 in a network's first pool, gated in all later ones
 ======================================  =========================================================================
 """
@@ -71,8 +71,8 @@ class Part:
             pool = (layers.Pool1d, layers.Pool2d, layers.Pool3d)[dims - 1]
             return pool(self.pool, kernel_size, stride, padding, share=self.share, **window, **options)
         if self.pool == "stochastic":
-            sampled = (layers.StochasticPool1d, layers.StochasticPool2d, layers.StochasticPool3d)[dims - 1]
-            return sampled(kernel_size, stride, padding, **window)
+            stochastic = (layers.StochasticPool1d, layers.StochasticPool2d, layers.StochasticPool3d)[dims - 1]
+            return stochastic(kernel_size, stride, padding, **window)
         if self.pool == "max":
             return (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[dims - 1](kernel_size, stride, padding, **window)
         if window.pop("dilation", 1) not in (1, (1,) * dims, [1] * dims) or window.pop("return_indices", False):
@@ -141,7 +141,7 @@ def make_pool(
 
 
 class _Reader:
-    """Tokens with their places."""
+    """The tokens of a name, one at a time, with their positions."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -165,7 +165,7 @@ class _Reader:
         self.next()
         return True
 
-    def want(self, token: str) -> None:
+    def expect(self, token: str) -> None:
         if not self.take(token):
             self.fail(f"unexpected {self.token!r}" if self.kind != "end" else "unfinished", f"wanted {token!r}")
 
@@ -218,20 +218,20 @@ def _read_tree(reader: _Reader) -> Tree:
             reader.fail(problem, f"wanted {', '.join(_LEAVES)}, Mix(…) or Gate(…)")
         reader.next()
         if word in ("Mix", "Gate"):
-            reader.want("(")
+            reader.expect("(")
             open_nodes.append((word, at, []))
             continue
         tree: Tree = _LEAVES[word]()
         if reader.take("("):
-            reader.want(")")
+            reader.expect(")")
         while open_nodes:
             name, place, children = open_nodes[-1]
             children.append(tree)
             if len(children) == 1:
-                reader.want(",")
+                reader.expect(",")
                 break
             options = _read_options(reader) if name == "Mix" else {}
-            reader.want(")")
+            reader.expect(")")
             open_nodes.pop()
             if sum(child.size for child in children) >= MAX_NODES:
                 reader.fail("the tree is too large", f"at most {MAX_NODES} nodes", place)
@@ -251,7 +251,7 @@ def _read_options(reader: _Reader) -> dict[str, Any]:
             if key not in names or key in options:
                 reader.fail(f"unexpected {key!r}", "Mix has the options a and learn, once each")
             reader.next()
-            reader.want("=")
+            reader.expect("=")
         if key == "a" and reader.kind == "number":
             options[key] = float(reader.token)
             if not 0 <= options[key] <= 1:

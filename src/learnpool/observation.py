@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Inside, evaluation mode without gradients and compilers; then modes, buffers and random numbers as before."""
+    """Evaluation mode without gradients and compilers; afterwards modes, buffers and random numbers are restored."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(module, name, buffer) for module, _ in modes for name, buffer in module._buffers.items()]
     values = [None if buffer is None or buffer.is_meta else buffer.detach().clone() for _, _, buffer in buffers]
@@ -38,7 +38,7 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 
 
 def run_batch(name: str, model: nn.Module, batch: Any) -> Any:
-    """The network's output on a batch, which is moved to its device; ``name`` is who asks."""
+    """The network's output on a batch, which is moved to its device; errors begin with ``name``."""
     args, kwargs = read_arguments(name, batch)
     device = next((t.device for t in iter_tensors(model)), torch.device("cpu"))
     options = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in kwargs.items()}

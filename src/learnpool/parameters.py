@@ -94,12 +94,12 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             fill_weight(parameter, self.tree.program, parameter.shape[2 + self.dims :], self.start, self.std)
 
     def _get(self, name: str) -> Tensor | None:
-        """The parameter ``name``; ``self.name`` is slow, and needed only where something took the parameter's place."""
+        """The parameter ``name``; ``getattr`` is slower, and needed only where a parametrization has replaced it."""
         own = self._parameters
         return own[name] if name in own else getattr(self, name)
 
     def proportions(self) -> Tensor | None:
-        """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], never dead at a border."""
+        """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], with a gradient that leads back inside."""
         mix = self._get("mix")
         return None if mix is None else clamp_proportions(mix)
 
@@ -118,7 +118,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
                 self._fill_start(name)
 
     def _remove_lazy_hooks(self) -> None:
-        """No longer lazy: forget the hooks that wait for a first input."""
+        """Remove the hooks that wait for a first input: all sizes are known."""
         self._initialize_hook.remove()
         self._load_hook.remove()
         del self._initialize_hook, self._load_hook
@@ -129,8 +129,8 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         return nn.Module._replicate_for_data_parallel(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load; a parameter saved for another output grid is resampled into this layer's own, with a warning."""
-        waiting = self.has_uninitialized_params()
+        """Load; a parameter saved for another output grid is resampled to this layer's grid, with a warning."""
+        was_lazy = self.has_uninitialized_params()
         for name, own in self._parameters.items():
             key, saved = prefix + name, state_dict.get(prefix + name)
             if own is None or saved is None or is_lazy(saved) or saved.dim() < 2 + self.dims:
@@ -147,7 +147,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
                 args[-1].append(f"{type(self).__name__}: {problem}")
                 del state_dict[key]
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if waiting and not self.has_uninitialized_params():
+        if was_lazy and not self.has_uninitialized_params():
             shape = next(p.shape for p in self._parameters.values() if p is not None)
             if sharing.varies_by_channel(self.share):
                 self.channels = shape[1]

@@ -56,8 +56,8 @@ def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:
     An equal grid is returned as it is. Halves are resampled in float32.
     """
     dims = len(grid)
-    # An exported program has to serve every size, so a symbol is not compared with a number there, which would fix it;
-    # resampling to an equal grid changes nothing either. torch.compile may compile again, and knows.
+    # An exported program has to work for every size, so a symbolic size is not compared with a number, which would fix
+    # it; resampling to an equal grid changes nothing. Under torch.compile the comparison is fine: it compiles again.
     known = all(isinstance(n, int) for n in grid) or not torch.compiler.is_exporting()
     if known and get_grid(parameter, dims) == tuple(grid):
         return parameter

@@ -31,11 +31,11 @@ NOISE = 0.1  # of neutral filters, as a part of 1/N: none would leave all filter
 Box = tuple[tuple[int, int], ...]  # a part of the window: first and last tap, exclusive, in each direction
 
 
-def _paper(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
+def _fill_paper(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     weight.normal_(0, std)
 
 
-def _neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
+def _fill_neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
     filters, gates = program.split_weight_rows()
     weight.normal_(0, NOISE / n)
@@ -43,7 +43,7 @@ def _neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float
     weight[gates] = 0
 
 
-def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
+def _fill_spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
     filters, gates = program.split_weight_rows()
     weight.normal_(0, 1)
@@ -51,7 +51,7 @@ def _spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float)
     weight[gates] *= 0.1
 
 
-def _tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
+def _fill_tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     """Only gates whose subtrees are all gates and filters take part; other masks are near 0, other filters near 1/N."""
     whole: Box = tuple((0, k) for k in kernel)
     weight.normal_(0, NOISE / math.prod(kernel))
@@ -62,14 +62,14 @@ def _tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: fl
     boxes = [whole] * len(program.nodes)
     for place, node in enumerate(program.nodes):
         if node.code == Code.FILTER:
-            weight[node.parameter] += _mean(boxes[place], weight)
+            weight[node.parameter] += _make_mean_filter(boxes[place], weight)
         elif node.code == Code.GATE and pure[place]:
-            boxes[node.left], boxes[node.right] = _halves(boxes[place])
-            difference = _mean(boxes[node.left], weight) - _mean(boxes[node.right], weight)
+            boxes[node.left], boxes[node.right] = _split_box(boxes[place])
+            difference = _make_mean_filter(boxes[node.left], weight) - _make_mean_filter(boxes[node.right], weight)
             weight[node.parameter] += SHARPNESS * difference
 
 
-def _halves(box: Box) -> tuple[Box, Box]:
+def _split_box(box: Box) -> tuple[Box, Box]:
     """A box cut across its longest side; an odd side's middle belongs to both."""
     sizes = [last - first for first, last in box]
     axis = sizes.index(max(sizes))
@@ -78,7 +78,7 @@ def _halves(box: Box) -> tuple[Box, Box]:
     return (*box[:axis], left, *box[axis + 1 :]), (*box[:axis], right, *box[axis + 1 :])
 
 
-def _mean(box: Box, weight: Tensor) -> Tensor:
+def _make_mean_filter(box: Box, weight: Tensor) -> Tensor:
     """The filter that averages the taps of a box, ``[*kernel]``."""
     kernel = weight.shape[-len(box) :]
     average = torch.zeros(kernel, dtype=weight.dtype, device=weight.device)
@@ -86,16 +86,16 @@ def _mean(box: Box, weight: Tensor) -> Tensor:
     return average
 
 
-_FILL: dict[str, Callable[[Tensor, Program, Sequence[int], float], None]] = {
-    "paper": _paper,
-    "neutral": _neutral,
-    "spread": _spread,
-    "tournament": _tournament,
+_FILL_FUNCTIONS: dict[str, Callable[[Tensor, Program, Sequence[int], float], None]] = {
+    "paper": _fill_paper,
+    "neutral": _fill_neutral,
+    "spread": _fill_spread,
+    "tournament": _fill_tournament,
 }
-STARTS = tuple(_FILL)
+STARTS = tuple(_FILL_FUNCTIONS)
 
 
 @torch.no_grad()
 def fill_weight(weight: Tensor, program: tuple[int, ...], kernel: Sequence[int], start: str, std: float) -> None:
     """Give ``weight`` ``[D, C|1, *grid|1, *kernel]`` of a tree its start values."""
-    _FILL[start](weight, decode(program), kernel, std)
+    _FILL_FUNCTIONS[start](weight, decode(program), kernel, std)

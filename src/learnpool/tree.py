@@ -9,9 +9,9 @@
 ``Gate(l, r)``     s l + (1 − s) r             s = σ(ω · x), ω learned
 =================  ==========================  ==============================
 
-For kernels a tree flattens to a *program*: one int per node, breadth first from the root. Where children are follows
-from that order: the j-th inner node (from 0) has its children at places 2j + 1 and 2j + 2, always behind it, so a walk
-from the back is an evaluation and a walk from the front is its reverse; no recursion, no pointers. Parameters are
+For kernels a tree flattens to a *program*: one int per node, breadth first from the root. The order alone locates the
+children: the j-th inner node (from 0) has them at places 2j + 1 and 2j + 2, always behind it. So a walk from the back
+evaluates the tree and a walk from the front differentiates it, without recursion or pointers. Parameters are
 numbered in the same order: the d-th Filter or Gate owns ``weight[d]``, the m-th learned Mix owns ``mix[m]``. A fixed
 Mix carries the bits of its ``a`` (a double) as one more int.
 """
@@ -28,7 +28,7 @@ MAX_NODES = 4096
 
 
 class Code(IntEnum):
-    """What a node of a program is; kernels in other languages have the same numbers."""
+    """The kind of a node in a program; kernels in other languages use the same numbers."""
 
     MAX = 0
     AVG = 1
@@ -40,7 +40,7 @@ class Code(IntEnum):
 
 
 def reject_code(code: NoReturn) -> NoReturn:
-    """The end of every dispatch over codes: the type checker sees a code that was forgotten, a run raises."""
+    """End a dispatch over codes: mypy reports a code that was forgotten, and at run time it is a ValueError."""
     raise ValueError(f"unknown code {code!r} of a node")
 
 
@@ -68,7 +68,7 @@ class Tree:
             program: list[int] = []
             starts: list[float] = []
             queue: list[Tree] = [self]
-            for node in queue:  # grows while it is read: breadth first
+            for node in queue:  # grows during the loop: breadth first
                 queue.extend(node._children())
                 if not isinstance(node, Mix):
                     program.append(int(node._code))
@@ -254,7 +254,7 @@ class Program(NamedTuple):
 
 @lru_cache(maxsize=256)
 def decode(program: tuple[int, ...]) -> Program:
-    """Check a program and say where everything is; ValueError if it is not a tree."""
+    """Check a program and find each node's children and parameter; ValueError if it is not a tree."""
     nodes: list[Node] = []
     inner = weights = mixes = 0
     ints = iter(program)

@@ -1,3 +1,3 @@
-"""The operator ``learnpool::pool``: geometry, equations, kernels, and all that PyTorch has to know of it."""
+"""The operator ``learnpool::pool``: geometry, equations, kernels, and everything PyTorch has to know about it."""
 
 from . import registration  # noqa: F401  (importing it registers the operators)

@@ -1,7 +1,7 @@
-"""Pooling into a given number of regions, the whole map above all: Max, Avg and Mix over PyTorch's adaptive windows.
+"""Pooling into a given number of regions, usually one: Max, Avg and Mix over PyTorch's adaptive windows.
 
-Adaptive windows differ in size, so there are no masks and filters, and every tree comes down to
-``A max + (1 − A) mean`` with one A made from its proportions.
+Adaptive windows differ in size, so there are no masks and filters, and every tree reduces to
+``A max + (1 − A) mean`` with one A computed from its proportions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: 
     maximum = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
     inputs = compute_share_of_max(decoded, wide), maximum.to(wide.dtype), mean.to(wide.dtype)
-    if choose_form() is Form.FORWARD_MODE:  # Blend has a formula for backward alone
+    if choose_form() is Form.FORWARD_MODE:  # BlendFunction has a formula for backward alone
         return reference.blend(*inputs).to(x.dtype)
-    return Blend.apply(*inputs).to(x.dtype)  # type: ignore[no-untyped-call, no-any-return]
+    return BlendFunction.apply(*inputs).to(x.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def compute_share_of_max(program: Program, mix: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def get_output_size(name: str, x: Any, output_size: Any, dims: int) -> tuple[int
     return tuple(length if n is None else n for length, n in zip(x.shape[-dims:], sizes, strict=True))
 
 
-class Blend(torch.autograd.Function):
+class BlendFunction(torch.autograd.Function):
     """``p left + (1 − p) right`` with the reference's rule at 0 and 1, and its gradients."""
 
     generate_vmap_rule = True

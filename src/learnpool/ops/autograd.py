@@ -2,7 +2,7 @@
 
 In ordinary backward only x and the parameters are saved, and the formula is another operator; that one's derivative is
 the vector-Jacobian product of the reference's backward, in plain operations, so derivatives of any order exist. A
-formula registered for reverse mode gives forward mode a tangent of zero, silently, so there the decomposition serves.
+formula for reverse mode would silently give forward mode a tangent of zero, so forward mode runs the decomposition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Formula = Callable[..., Sequence[Tensor | None]]
 def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]) -> Any:
     """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
 
-    ``torch.library.register_autograd`` would do for reverse mode; it knows nothing of the rest.
+    ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
     """
 
     def call_below(keyset: Any, inputs: Sequence[Any]) -> Any:
@@ -74,7 +74,7 @@ def pool_backward_formula(
     def backward(grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor) -> tuple[Tensor | None, ...]:
         return reference.backward(grad, x, weight, mix, program, Window.from_arguments(*window), output_mask)
 
-    return vjp(backward, tensors, needed, grads)
+    return compute_vjp(backward, tensors, needed, grads)
 
 
 def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None]:
@@ -82,13 +82,13 @@ def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor 
     return [grad if need else None for grad, need in zip(grads, needed, strict=True)]
 
 
-def vjp(
+def compute_vjp(
     function: Callable[..., Sequence[Tensor | None]],
     inputs: Sequence[Tensor],
     needed: Sequence[bool],
     grads: Sequence[Tensor],
 ) -> list[Tensor | None]:
-    """What reaches ``inputs`` through a function of plain operations; differentiable again where autograd asks."""
+    """The gradients of ``inputs`` through a function of plain operations; differentiable again if autograd is on."""
     sources = [i for i in range(len(inputs)) if needed[i]]
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
@@ -108,8 +108,8 @@ def vjp(
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is no tensor in a call, as one object: torch.func would flatten tuples again and again."""
+class StaticArguments:
+    """The arguments of a call that are no tensors, as one object: torch.func would flatten a tuple in every call."""
 
     program: tuple[int, ...]
     window: Window
@@ -124,28 +124,28 @@ class Settings:
 class PoolFunction(torch.autograd.Function):
     """``learnpool::pool`` in the form torch.func can differentiate; it cannot use the formula of a custom operator.
 
-    Once: under nested derivatives the operator itself becomes plain operations.
+    It serves a single derivative; under nested ones the operator itself becomes plain operations.
     """
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, mix: Tensor, settings: Settings) -> Tensor:
-        return torch.ops.learnpool.pool(x, weight, mix, *settings.arguments)  # type: ignore[no-any-return]
+    def forward(x: Tensor, weight: Tensor, mix: Tensor, static: StaticArguments) -> Tensor:
+        return torch.ops.learnpool.pool(x, weight, mix, *static.arguments)  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        *tensors, ctx.settings = inputs
+        *tensors, ctx.static = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
     def vmap(info: Any, axes: Any, *inputs: Any) -> Any:
-        *tensors, settings = inputs
-        return vmap.batch_pool(_bind(PoolFunction, settings), info.batch_size, settings.window.dims, axes, *tensors)
+        *tensors, static = inputs
+        return vmap.batch_pool(_bind(PoolFunction, static), info.batch_size, static.window.dims, axes, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         needed = tuple(ctx.needs_input_grad[:3])
-        settings = replace(ctx.settings, output_mask=needed)
-        return *keep_needed(PoolBackwardFunction.apply(*grads, *ctx.saved_tensors, settings), needed), None  # type: ignore[no-untyped-call]
+        static = replace(ctx.static, output_mask=needed)
+        return *keep_needed(PoolBackwardFunction.apply(*grads, *ctx.saved_tensors, static), needed), None  # type: ignore[no-untyped-call]
 
 
 class PoolBackwardFunction(torch.autograd.Function):
@@ -153,29 +153,27 @@ class PoolBackwardFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, settings: Settings
+        grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, static: StaticArguments
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.ops.learnpool.pool_backward(grad, x, weight, mix, *settings.arguments)  # type: ignore[no-any-return]
+        return torch.ops.learnpool.pool_backward(grad, x, weight, mix, *static.arguments)  # type: ignore[no-any-return]
 
     setup_context = staticmethod(PoolFunction.setup_context)
 
     @staticmethod
     def vmap(info: Any, axes: Any, *inputs: Any) -> Any:
-        *tensors, settings = inputs
-        call = _bind(PoolBackwardFunction, settings)
-        return vmap.batch_pool_backward(
-            call, info.batch_size, settings.window.dims, settings.output_mask, axes, *tensors
-        )
+        *tensors, static = inputs
+        call = _bind(PoolBackwardFunction, static)
+        return vmap.batch_pool_backward(call, info.batch_size, static.window.dims, static.output_mask, axes, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """For ordinary autograd around torch.func; torch.func around itself is given plain operations."""
+        """For ordinary autograd around torch.func; nested torch.func gets plain operations instead."""
         needed = ctx.needs_input_grad[:4]
-        return *pool_backward_formula(ctx.saved_tensors, ctx.settings.arguments, needed, *grads), None
+        return *pool_backward_formula(ctx.saved_tensors, ctx.static.arguments, needed, *grads), None
 
 
-def _bind(function: Any, settings: Settings) -> Callable[..., Any]:
+def _bind(function: Any, static: StaticArguments) -> Callable[..., Any]:
     def call(*tensors: Tensor) -> Any:
-        return function.apply(*tensors, settings)
+        return function.apply(*tensors, static)
 
     return call

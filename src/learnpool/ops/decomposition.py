@@ -1,8 +1,8 @@
 """The same function from PyTorch's own operations: a max pooling, a convolution per mask or filter, and the tree.
 
-Slower than the operator, but made of what others understand: exporters (ONNX, ExecuTorch), forward-mode AD and nested
-function transforms. Nothing branches on the input's size, so it may be a symbol. It differs from the operator in one
-case: a weight that is infinite or NaN makes NaN of a region that reaches into the padding, as in a convolution.
+Slower than the operator, but understood by exporters (ONNX, ExecuTorch), forward-mode AD and nested torch.func.
+Nothing branches on the input's size, so the size may be a symbol. It differs from the operator in one case: an infinite
+or NaN weight gives NaN in a region that reaches into the padding, as in a convolution.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _gather_patches(x: Tensor, window: Window) -> Tensor:
 
 
 def _max_pool(x: Tensor, window: Window) -> Tensor:
-    # Some readers of an exported ceil mode keep a window that begins outside; with padding in its place none can.
+    # Some ONNX runtimes keep a ceil-mode window that begins behind the input; with explicit padding there is none.
     pad: tuple[int, ...] = window.padding
     if window.ceil_mode:
         x, pad = _pad(x, window, -math.inf, -math.inf), (0,) * window.dims

@@ -5,9 +5,9 @@ A region **x** is the cells under one window in one channel. Whatever the tree, 
 The tree is then evaluated on these few numbers. Numbers in brackets are the paper's equations.
 
 Conventions at edges and ties: maximum and mean run over the cells that exist, a mask or filter meets zero outside. Of
-several equal maxima the first receives the gradient, as in PyTorch. NaN wins a maximum; of several the last receives
-the gradient. A minimum is ``−max(−x)`` in all of this. Loops run over taps with strided slices, so memory stays of the
-order of the output, and in backward in reverse, which sums each cell's gradients in the order PyTorch's own pools do.
+several equal maxima the first receives the gradient, as in PyTorch. NaN wins a maximum; of several NaNs the last
+receives the gradient. A minimum is ``−max(−x)`` in all of this. Loops run over taps with strided slices, so memory is
+of the order of the output; in backward they run in reverse, so that a cell's gradients are summed in PyTorch's order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Responses(NamedTuple):
-    """All a tree needs to know of its regions; each ``[N, C, *output]`` (or None if the tree never asks)."""
+    """All a tree needs to know about its regions; each ``[N, C, *output]``, or None if the tree does not need it."""
 
     maximum: Tensor | None
     argmax: Tensor | None  # number of the tap that holds the maximum; −1 where a region has no cell
@@ -66,7 +66,7 @@ def backward(
     output_mask: Sequence[bool] = (True, True, True),
     ties: str = "first",
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of x, weight and mix; None where the mask says nobody asked.
+    """Gradients of x, weight and mix; None where ``output_mask`` is False.
 
     With c the gradient that reaches a response, every tap receives
     ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, a minimum like a maximum, and

@@ -1,10 +1,10 @@
-"""The operators of learnpool, and all that PyTorch is told of each: read this file first.
+"""The operators of learnpool and everything PyTorch knows about each of them; read this file first.
 
 ====================================  ====================================================================
-schema                                defined here unless the compiled library, for use from C++, has it
-kernel                                the reference; C++ (CPU) or Triton (CUDA, ROCm) takes over where it is there
+schema                                defined here, unless the compiled library has defined it for use from C++
+kernel                                the reference; C++ (CPU) or Triton (CUDA, ROCm) where it is available
 fake                                  shapes without values, for torch.compile and torch.export
-decomposition                         PyTorch's own operations: exporters, forward mode, nested torch.func
+decomposition                         in PyTorch's own operations, for exporters, forward mode and nested torch.func
 formula                               gradients of its tensors, for autograd
 vmap                                  a batch of calls as one call
 flops                                 multiplications, for ``torch.utils.flop_counter``
@@ -33,7 +33,7 @@ class Operator(NamedTuple):
 
     name: str
     schema: str
-    tensors: int  # its first arguments, the others are numbers
+    tensors: int  # how many of its arguments are tensors; they come first
     kernel: Callable[..., Any]
     fake: Callable[..., Any]
     decomposition: Callable[..., Any]
@@ -92,7 +92,7 @@ OPERATORS = (
 
 
 def register(op: Operator) -> None:
-    """Tell PyTorch all it has to know of an operator."""
+    """Register everything PyTorch has to know about an operator."""
     name = f"learnpool::{op.name}"
     if not torch._C._jit_get_schemas_for_operator(name):
         LIBRARY.define(op.name + op.schema, tags=op.tags)
@@ -109,8 +109,8 @@ def register(op: Operator) -> None:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Every operator of learnpool in terms of PyTorch's, for ``ExportedProgram.run_decompositions`` and ``make_fx``.
 
-    The gradients, and stochastic pooling in training, are the reference's loops, which write in place: ``make_fx``
-    takes them, an ExportedProgram does not.
+    Gradients, and stochastic pooling in training, are the loops of the reference, which write in place: ``make_fx``
+    accepts them, ``run_decompositions`` does not.
 
     >>> program = torch.export.export(GatedPool2d(3, 2), (torch.randn(1, 3, 9, 9),))
     >>> plain = program.run_decompositions(decompositions())

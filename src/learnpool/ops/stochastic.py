@@ -3,12 +3,12 @@
 A cell is picked with probability ``p_i = w_i / Σ w`` where ``w_i = max(x_i, 0)``. In training the output is the picked
 cell, in evaluation ``Σ p_i x_i``. The original is defined after a ReLU; for any other input our rule is: a negative
 cell is never picked while a positive one is there, and where no cell is positive all existing cells are equally likely
-(an all-zero region gives 0 either way). NaN or +inf in a region gives NaN, and
-in training its cells no gradient.
+(an all-zero region gives 0 either way). A region with NaN or +inf gives NaN, and
+in training its cells receive no gradient.
 
 The equations below take uniform random numbers, one per output. The operator takes a seed for each image, drawn outside
-by torch's generator, and makes the numbers of it (``uniform.py``): it is a pure function, safe to recompute
-(checkpointing) and to compile, and has the same picks in every memory layout and with any number of threads.
+by torch's generator, and derives the numbers from it (``uniform.py``). So it is a pure function, safe to recompute
+(checkpointing) and to compile, and picks the same cells in every memory layout and with any number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import decomposition
-from .autograd import vjp
+from .autograd import compute_vjp
 from .operator import check_gradient, check_input
 from .reference import accumulation_dtype
 from .uniform import draw_uniform
@@ -178,7 +178,7 @@ def pool_backward_formula(
     def differentiate(grad: Tensor, x: Tensor) -> tuple[Tensor]:
         return (backward(grad, x, sample, window),)
 
-    return [*vjp(differentiate, (grad, x), needed, (grad_of_grad,)), None]
+    return [*compute_vjp(differentiate, (grad, x), needed, (grad_of_grad,)), None]
 
 
 def pool_backward_rule(

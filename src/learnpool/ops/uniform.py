@@ -1,7 +1,7 @@
-"""Uniform random numbers by place: a pure function of seed and index, the same on every device and in every kernel.
+"""Uniform random numbers by position: a pure function of seed and index, the same on every device, in every kernel.
 
 A generator hands out numbers one after another, so what a thread gets would depend on the others. Here number ``o`` of
-channel ``c`` of an image is a hash of ``(seed of the image, c, o)``, and nobody has to wait for anybody.
+channel ``c`` of an image is a hash of ``(seed of the image, c, o)``, so threads need not agree on an order.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _output_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> i
     out = (last + s - 1) // s + 1
     if p + s <= d * (k - 1) + 1:
         return out
-    # The last window has to begin inside the input or its left padding; windows as above always do.
+    # The last window must begin inside the input or its left padding; with a larger stride it might not.
     return torch.sym_min(out, (n + p - 1) // s + 1)  # type: ignore[no-any-return]
 
 

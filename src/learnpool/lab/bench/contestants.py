@@ -76,9 +76,9 @@ class ReferenceLayer(nn.Module):
         layer, window = self.layer, self.layer.window
         weight, mix = layer.weight, layer.proportions()
         if weight is None:
-            weight = functional.empty_parameter(x, layer.dims, window.kernel)
+            weight = functional.make_empty_parameter(x, layer.dims, window.kernel)
         if mix is None:
-            mix = functional.empty_parameter(x, layer.dims)
+            mix = functional.make_empty_parameter(x, layer.dims)
         apply: Any = ReferenceFunction.apply
         y: Tensor = apply(x, weight, mix, layer.tree.program, window)
         return y

@@ -1,7 +1,7 @@
 """GPU kernels in Triton, for CUDA and ROCm: found here, imported and compiled when a GPU's tensor is first pooled.
 
-Triton comes with PyTorch's builds for GPUs; without it the reference serves. A kernel that does not compile is replaced
-by the reference from then on, with one warning.
+Triton comes with PyTorch's builds for GPUs; without it the reference is used. A kernel that does not compile is
+replaced by the reference from then on, with one warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CaptureError(RuntimeError):
     """A kernel would have to be compiled while a CUDA graph is captured."""
 
 
-failures: dict[tuple[Any, ...], str] = {}  # calls the reference serves, and why
+failures: dict[tuple[Any, ...], str] = {}  # calls whose kernel did not compile, and the compiler's error
 
 
 def _find_triton() -> Status:
@@ -71,7 +71,7 @@ def _run(
     program: Sequence[int],
     rest: Sequence[Any],
 ) -> Any:
-    """``kernel``, or ``reference`` from the first time on that it does not compile."""
+    """Run ``kernel``; once it has failed to compile, run ``reference`` instead."""
     if failures and _describe_call(name, tensors, program, rest) in failures:
         return reference(*tensors, program, *rest)
     try:

@@ -279,6 +279,7 @@ def evaluate(
 @triton.jit
 def backpropagate_node(c, leaves, c_nodes, c_dots, c_mixes, p, values, NODE: tl.constexpr):
     """Hand what reaches one node to its children, its parameter or its response."""
+    tl.static_assert(NODE[0] >= 0 and NODE[0] <= MIN, "unknown code of a node")
     c_max, c_min, c_mean = leaves
     if NODE[0] == MAX:
         c_max = c_max + c
@@ -288,7 +289,7 @@ def backpropagate_node(c, leaves, c_nodes, c_dots, c_mixes, p, values, NODE: tl.
         c_mean = c_mean + c
     elif NODE[0] == FILTER:
         c_dots = c_dots + (c,)
-    else:
+    elif NODE[0] == GATE or NODE[0] == MIX or NODE[0] == FIXED:
         c_p, c_left, c_right = blend_backward(c, p, values[NODE[3]], values[NODE[4]])
         c_nodes = c_nodes + (c_left, c_right)  # breadth first: these are the next two places
         if NODE[0] == GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there

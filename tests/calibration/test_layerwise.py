@@ -298,7 +298,7 @@ def test_batches_of_all_forms_and_no_more_than_asked(net):
 
 
 def test_a_large_map_is_fitted_on_fewer_images(net, monkeypatch):
-    monkeypatch.setattr(calibrating, "LIMIT", 16 * 6 * 14 * 14)  # the first batch of the first pool
+    monkeypatch.setattr(calibrating, "MAX_VALUES", 16 * 6 * 14 * 14)  # the first batch of the first pool
     convert(net, "gated", only="pool1")
     seen, real = [], calibrating.fit
     monkeypatch.setattr(

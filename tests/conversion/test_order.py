@@ -132,7 +132,7 @@ class Hidden(nn.Module):
 @pytest.mark.parametrize("make", [Branch, Hidden])
 def test_where_the_source_does_not_tell_an_example_is_asked_for(make):
     with pytest.raises(
-        ValueError, match=r"convert: 'tree2\+gated' goes by the order in which pools run.*give example="
+        ValueError, match=r"convert: 'tree2\+gated' depends on the order in which pools run.*give example="
     ):
         convert(make(), "tree2+gated")
     assert [row.reason for row in convert(make(), "gated").replaced] == ["", ""]  # alike pools need no order

@@ -36,7 +36,7 @@ def test_calls_with_known_windows_are_found_without_an_example(train):
     names = [row.name for row in report.replaced if row.was == "F.max_pool2d"]
     assert names == ["block.max_pool2d_0", "block.max_pool2d_1", *KNOWN[:3], *KNOWN[:2:-1]]  # in the order of execution
     assert [row.name for row in report.unreachable] == ["max_pool2d_3"]
-    assert report.unreachable[0].reason == "its window is worked out in forward: give example="
+    assert report.unreachable[0].reason == "its window is computed in forward: give example="
     assert {states(report)[name] for name in ("avg_pool2d_0", "avg_pool2d_1")} == {"left"}
 
 
@@ -384,7 +384,7 @@ def test_code_without_source():
     def forward(self, x):
         return F.max_pool2d(F.max_pool2d(x, 2), 2)"""
     exec(text, {"nn": nn, "F": F, "__name__": "typed"}, names)
-    with pytest.raises(ValueError, match="max_pool2d_0: its source is not there to read: give example="):
+    with pytest.raises(ValueError, match="max_pool2d_0: its source cannot be read: give example="):
         convert(names["Typed"]())
     net = names["Typed"]()
     assert [row.name for row in convert(net, "mixed", start="same", example=X).rows] == ["max_pool2d_0", "max_pool2d_1"]

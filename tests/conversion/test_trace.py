@@ -143,11 +143,11 @@ def test_calls_the_example_never_reached_are_marked():
                 x = F.max_pool2d(F.max_pool2d(x, x.shape[-1] // 10), 2)
             return F.max_pool2d(x, 2)
 
-    with pytest.warns(UserWarning, match="max_pool2d_0 .*: its window is worked out in forward, and the example never"):
+    with pytest.warns(UserWarning, match="max_pool2d_0 .*: its window is computed in forward, and the example never"):
         report = convert(Rare(), example=X)
     reasons = {row.name: row.reason for row in report.rows}
     assert reasons == {
-        "max_pool2d_0": "its window is worked out in forward, and the example never reached it",
+        "max_pool2d_0": "its window is computed in forward, and the example never reached it",
         "max_pool2d_1": "the example never reached it: no gradient from such inputs",
         "max_pool2d_2": "",
     }

@@ -30,7 +30,7 @@ def followed(net, height, width):
     follow = PositionTracker(x)
     with torch.no_grad(), follow:
         y = net(x)
-    return follow.grid(y)
+    return follow.get_grid(y)
 
 
 def conv(*args, **options):

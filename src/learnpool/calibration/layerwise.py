@@ -1,7 +1,7 @@
 """``min ‖new(x) − y‖²`` over the parameters of each swapped pool, in the order of the forward pass.
 
 y is what the old pool gave in the original network, x what reaches the new pool in the network as it is now, earlier
-pools calibrated already: so a later pool also makes up for what an earlier one could not fit, as far as it can.
+pools calibrated already: so a later pool also corrects what an earlier one could not fit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from .. import observation
+from ..conversion.report import name_pool
 from ..conversion.swap import Swap, list_swaps
 from ..formatting import format_count, format_html_table, format_percent, format_table
-from ..names import Part
-from ..parameters import TreeParameters
 from .least_squares import fit
 
-LIMIT = 2**26  # values of a pool's input that are kept; images beyond it do not take part in its fit
+MAX_VALUES = 2**26  # values of a pool's input that are kept; images beyond it do not take part in its fit
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,10 @@ def take_images(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
     count = 0
     for batch in batches:
         args, kwargs = observation.read_arguments("calibrate", batch)
-        size, room = len(observation.get_images("calibrate", batch)), images - count
-        cut = {k: v[:room] if isinstance(v, Tensor) and v.dim() and len(v) == size else v for k, v in kwargs.items()}
-        sample.append(cut or args[0][:room])
-        count += min(size, room)
+        size, left = len(observation.get_images("calibrate", batch)), images - count
+        cut = {k: v[:left] if isinstance(v, Tensor) and v.dim() and len(v) == size else v for k, v in kwargs.items()}
+        sample.append(cut or args[0][:left])
+        count += min(size, left)
         if count >= images:
             break
     if not count:
@@ -111,29 +110,29 @@ def take_images(batches: Iterable[Any], images: int) -> tuple[list[Any], int]:
     return sample, count
 
 
-Store = dict[str, list[Tensor]]
+TensorsByPool = dict[str, list[Tensor]]
 
 
 def record_original(
     model: nn.Module, swaps: Sequence[Swap], batches: Sequence[Any]
-) -> tuple[Store, list[Tensor | None]]:
+) -> tuple[TensorsByPool, list[Tensor | None]]:
     """The outputs of each old pool in the original network, pools in the order of their first call; and its own."""
-    targets: Store = {}
-    room: dict[str, int] = {}
+    targets: TensorsByPool = {}
+    left: dict[str, int] = {}
 
-    def old(swap: Swap) -> Callable[..., Tensor]:
+    def make_hook(swap: Swap) -> Callable[..., Tensor]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
             x = args[0] if args else kwargs["input"]
             y: Tensor = swap.old(x)
             tensors = targets.setdefault(swap.name, [])
-            space = room.setdefault(swap.name, LIMIT)
+            space = left.setdefault(swap.name, MAX_VALUES)
             tensors.append(y.clone() if space > 0 else y[:0])  # a ReLU in place may follow
-            room[swap.name] = space - x.numel()
+            left[swap.name] = space - x.numel()
             return y
 
         return hook
 
-    with register_hooks(swaps, old):
+    with register_hooks(swaps, make_hook):
         outputs = [find_first_tensor(observation.run_batch("calibrate", model, batch)) for batch in batches]
     return targets, outputs
 
@@ -142,13 +141,15 @@ class StopForward(BaseException):
     """Ends a forward pass that has nothing more to record; no handler for Exception catches it."""
 
 
-def record_inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], targets: Store) -> Store:
+def record_inputs(
+    model: nn.Module, group: Sequence[Swap], batches: Sequence[Any], targets: TensorsByPool
+) -> TensorsByPool:
     """The present inputs of the pools of a group, one tensor for each of their targets."""
-    inputs: Store = {swap.name: [] for swap in group}
+    inputs: TensorsByPool = {swap.name: [] for swap in group}
     calls = {name: len(targets[name]) // len(batches) for name in inputs}  # in one forward pass
     goal: dict[str, int] = {}
 
-    def keep(swap: Swap) -> Callable[..., None]:
+    def make_hook(swap: Swap) -> Callable[..., None]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
             x, tensors = args[0] if args else kwargs["input"], inputs[swap.name]
             tensors.append(x[: len(targets[swap.name][len(tensors)])].clone())
@@ -157,7 +158,7 @@ def record_inputs(model: nn.Module, group: Sequence[Swap], batches: Sequence[Any
 
         return hook
 
-    with register_hooks(group, keep):
+    with register_hooks(group, make_hook):
         for batch in batches:
             goal.update({name: len(tensors) + calls[name] for name, tensors in inputs.items()})
             with suppress(StopForward):
@@ -169,7 +170,7 @@ def measure_distances(
     model: nn.Module,
     swaps: Sequence[Swap],
     batches: Sequence[Any],
-    targets: Store,
+    targets: TensorsByPool,
     outputs: Sequence[Tensor | None],
 ) -> dict[str, float]:
     """``‖new − old‖ / ‖old‖`` of each pool's output, and of the network's as ``output``."""
@@ -181,14 +182,14 @@ def measure_distances(
         sums[name][0] += float((new - old).square().sum())
         sums[name][1] += float(old.square().sum())
 
-    def compare(swap: Swap) -> Callable[..., None]:
+    def make_hook(swap: Swap) -> Callable[..., None]:
         def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
             add(swap.name, output, targets[swap.name][calls[swap.name]])
             calls[swap.name] += 1
 
         return hook
 
-    with register_hooks(swaps, compare):
+    with register_hooks(swaps, make_hook):
         for batch, old in zip(batches, outputs, strict=True):
             new = find_first_tensor(observation.run_batch("calibrate", model, batch))
             if new is not None and old is not None:
@@ -219,7 +220,3 @@ def find_first_tensor(output: Any) -> Tensor | None:
     while isinstance(output, (tuple, list, dict)) and output:
         output = next(iter(output.values() if isinstance(output, dict) else output))
     return output if isinstance(output, Tensor) and output.is_floating_point() else None
-
-
-def name_pool(pool: nn.Module) -> str:
-    return str(Part(pool.tree)) if isinstance(pool, TreeParameters) else type(pool).__name__

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ..parameters import TreeParameters
-from ..tree import Code, decode
+from ..tree import decode
 
 SEARCH, STEPS = 25, 150  # iterations of a first look from each start, and of the fit
-GOAL = (
-    0.01  # of the norm; closer than this a gate would be driven so far from one half that it could not learn any more
-)
+GOAL = 0.01  # of the norm: a gate that fits more closely is so near 0 or 1 that it can hardly learn any more
 DRAWS = 6  # random starts of a tree with filters, whose error has many valleys
 Pair = tuple[int, Tensor, Tensor]  # which pool, what reaches it, what it should give
 
@@ -27,7 +25,7 @@ def fit(pools: Sequence[nn.Module], pairs: Sequence[Pair]) -> None:
     """Set the pools to the parameters with the least squared error; keep the current ones if none are better.
 
     Works on copies in float32, so that gradients, hooks and dtypes of the pools themselves are left alone. Seeds
-    torch's random numbers: the caller keeps its own.
+    torch's generator: the caller has to restore it.
     """
     nonempty = [pair for pair in pairs if len(pair[1])]
     subset = nonempty[:: max(1, len(nonempty) // 2)]  # the search may be rough
@@ -47,7 +45,7 @@ def make_starts(current: nn.ModuleList) -> list[nn.ModuleList]:
     trials = [copy.deepcopy(current)]
     if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in current):
         return trials
-    filters = any(node.code == Code.FILTER for pool in current for node in decode(pool.tree.program).nodes)  # type: ignore
+    filters = any(decode(pool.tree.program).split_weight_rows()[0] for pool in current)  # type: ignore[union-attr]
     for seed in range(1 + DRAWS * filters):
         trial = copy.deepcopy(current)
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What others attached to a module, hooks and attributes, moves to the module that takes its place, and back."""
+"""Move what others attached to a module, hooks and attributes, to the module that takes its place, and back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _is_hidden(name: str, module: nn.Module) -> bool:
 
 
 def move_back(new: nn.Module, old: nn.Module, names: tuple[str, ...]) -> None:
-    """Give the old module what its hooks need to know, and the attributes it had, as they are now."""
+    """Give the old module its hooks and attributes back, as they are now."""
     _bind_hooks(old, new)
     old.__dict__.update({name: new.__dict__[name] for name in names if name in new.__dict__})
 
 
 def _bind_hooks(module: nn.Module, other: nn.Module) -> None:
-    """Hooks that are called with their module are called with this one."""
+    """Let hooks that take their module as an argument be called with this one."""
     if other.__dict__.get(_FLAG) is not None:
         module.__dict__[_FLAG] = other.__dict__[_FLAG]
     for hooks in (module._load_state_dict_pre_hooks, module._state_dict_hooks):

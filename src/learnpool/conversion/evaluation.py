@@ -1,4 +1,4 @@
-"""What an expression of a forward is before forward runs: read from the source, without running anyone's code."""
+"""The value of an expression in a forward, as far as its source tells: nobody's code is run."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def iter_codes(code: CodeType) -> Iterator[CodeType]:
 
 def read_attribute(base: Any, name: str) -> Any:
     """``base.name`` without running a property or ``__getattr__`` of a module; never raises."""
-    return _drop_hostile(_read_attribute(base, name))
+    return _replace_unreadable(_read_attribute(base, name))
 
 
-def _drop_hostile(value: Any) -> Any:
+def _replace_unreadable(value: Any) -> Any:
     """UNKNOWN instead of a lazy object that raises on any access."""
     try:
         isinstance(value, nn.Module)
@@ -174,7 +174,7 @@ class Evaluator:
                 return function.__closure__[code.co_freevars.index(name)].cell_contents
             except ValueError:
                 return UNKNOWN
-        return _drop_hostile(function.__globals__.get(name, getattr(builtins, name, UNKNOWN)))
+        return _replace_unreadable(function.__globals__.get(name, getattr(builtins, name, UNKNOWN)))
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
         base = node.value
@@ -188,7 +188,7 @@ class Evaluator:
             some = list(base)[key]  # base[key] would run its constructor
             return nn.Sequential(*some) if isinstance(base, nn.Sequential) else some
         readable = isinstance(base, (tuple, list, dict, str, range, nn.Sequential, nn.ModuleList, nn.ModuleDict))
-        return _try(operator.getitem, base, key) if readable and _is_simple(key) else UNKNOWN
+        return call_safely(operator.getitem, base, key) if readable and _is_simple(key) else UNKNOWN
 
     def _slice(self, node: ast.Slice, scope: Scope) -> Any:
         parts = [self.evaluate(part, scope) for part in (node.lower, node.upper, node.step)]
@@ -197,14 +197,14 @@ class Evaluator:
     def _binop(self, node: ast.BinOp, scope: Scope) -> Any:
         values = self.evaluate(node.left, scope), self.evaluate(node.right, scope)
         function = _BINARY.get(type(node.op))
-        return _try(function, *values) if function is not None and all(map(_is_simple, values)) else UNKNOWN
+        return call_safely(function, *values) if function is not None and all(map(_is_simple, values)) else UNKNOWN
 
     def _unaryop(self, node: ast.UnaryOp, scope: Scope) -> Any:
         value = self.evaluate(node.operand, scope)
         if isinstance(node.op, ast.Not):
             truth = is_true(value)
             return UNKNOWN if truth is None else not truth
-        return _try(operator.neg, value) if isinstance(node.op, ast.USub) and _is_simple(value) else UNKNOWN
+        return call_safely(operator.neg, value) if isinstance(node.op, ast.USub) and _is_simple(value) else UNKNOWN
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Any:
         values = [self.evaluate(part, scope) for part in (node.left, *node.comparators)]
@@ -213,7 +213,7 @@ class Evaluator:
         if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return (values[0] is values[1]) == isinstance(node.ops[0], ast.Is)
         simple = all(map(_is_simple, values))
-        return _try(_COMPARE[type(node.ops[0])], *values) if simple else UNKNOWN
+        return call_safely(_COMPARE[type(node.ops[0])], *values) if simple else UNKNOWN
 
     def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Any:
         parts = [
@@ -235,9 +235,11 @@ def _is_simple(value: Any) -> bool:
     return type(value) in (*_SIMPLE, slice)
 
 
-def _try(function: Callable[..., Any], *values: Any) -> Any:
+def call_safely(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a function without side effects, an iterator as a list; UNKNOWN if it raises."""
     try:
-        return function(*values)
+        result = function(*args, **kwargs)
+        return list(result) if hasattr(type(result), "__next__") else result
     except Exception:
         return UNKNOWN
 

@@ -1,4 +1,4 @@
-"""``start="same"``: give a pool that learns the parameters with which it computes what the old pool did."""
+"""``start="same"``: set the parameters of a new pool so that it computes what the old pool did."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .torch_pools import TorchPool, read_module
 
 
 class Exactness(str, Enum):
-    """How near a new pool begins to the old one."""
+    """How closely a new pool begins as the old one."""
 
     BITS = "to the last bit"
     ROUNDING = "up to rounding"
@@ -27,10 +27,11 @@ class Exactness(str, Enum):
 
 @torch.no_grad()
 def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) -> Exactness:
-    """Set ``new`` to compute what ``old`` does, and say how near that is.
+    """Set ``new`` to compute what ``old`` does, and return how close that is.
 
-    Where a path of mixes leads to the old pool's own leaf, they are turned to it: every bit is the same. A tree of
-    averages and filters becomes an average with filters 1/N, the same up to rounding where every window is whole.
+    If mixes alone lead from the root to the old pool's leaf, proportions of 0 and 1 make the tree that leaf, to the
+    last bit. A tree of averages and filters becomes an average by filters of 1/N, the same up to rounding where every
+    window is whole.
     """
     if not isinstance(new, TreeParameters):
         torch_pool = read_module(new)
@@ -40,9 +41,9 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
             )
         return Exactness.BITS if torch_pool.kind == old.kind and torch_pool.window == old.window else Exactness.NO
     program = decode(new.tree.program)
-    turns = _find_path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
-    if turns is not None:
-        for row, a in turns:
+    proportions = _find_path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
+    if proportions is not None:
+        for row, a in proportions:
             assert new.mix is not None
             new.mix[row] = a
         return Exactness.BITS
@@ -58,7 +59,7 @@ def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) ->
 
 
 def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
-    """Mixes to turn, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there is no such way."""
+    """The mixes to set, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there are none."""
     node = program.nodes[place]
     match node.code:
         case Code.MAX | Code.MIN | Code.AVG | Code.FILTER | Code.GATE:

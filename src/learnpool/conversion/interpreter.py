@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from .evaluation import UNKNOWN, Evaluator, Scope, is_true
+from .evaluation import UNKNOWN, Evaluator, Scope, call_safely, is_true
 
 _SEQUENCES = (tuple, list, range, dict, nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _MOST_ITEMS = 1000
@@ -28,7 +28,7 @@ class Closure:
 class Interpreter(Evaluator):
     """Runs the statements of functions; a subclass says what a call does."""
 
-    conditions = 0  # how many unknown conditions what is followed now depends on
+    conditions = 0  # how many unknown conditions decide whether the current statement runs
 
     def run(self, node: Any, scope: Scope, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run a function or lambda with these arguments; its result, if that is known."""
@@ -110,7 +110,7 @@ class Interpreter(Evaluator):
 
     def list_items(self, value: Any) -> tuple[Sequence[Any], bool]:
         if isinstance(value, (*_SEQUENCES, enumerate, zip, reversed)) or hasattr(type(value), "__next__"):
-            elements = attempt(list, [value], {})
+            elements = call_safely(list, value)
             if elements is not UNKNOWN and len(elements) <= _MOST_ITEMS:
                 return elements, True
         return [UNKNOWN], False
@@ -201,12 +201,3 @@ class Interpreter(Evaluator):
             if ends == ["return", ""] or ends == ["", "return"]:
                 scope.names = after[ends.index("")]
         return ""
-
-
-def attempt(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a harmless function; UNKNOWN if it fails."""
-    try:
-        result = function(*args, **kwargs)
-    except Exception:
-        return UNKNOWN
-    return list(result) if hasattr(type(result), "__next__") else result

@@ -1,4 +1,4 @@
-"""Hand new parameters to optimizers that exist already."""
+"""Give new parameters to optimizers that exist already."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupUpdate:
     group: dict[str, Any]  # of their neighbours
     names: list[str] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
-    done: bool = False
+    is_applied: bool = False
 
     @property
     def has_scheduler(self) -> bool:
@@ -28,7 +28,7 @@ class GroupUpdate:
 
     @property
     def joins_group(self) -> bool:
-        """A scheduler knows only the groups there were when it was made; without decay there is nothing to separate."""
+        """A scheduler knows only the groups it was made with; and without decay no new group is needed."""
         return self.has_scheduler or not self.group.get("weight_decay")
 
     @property
@@ -52,10 +52,10 @@ class GroupUpdate:
             settings = {key: value for key, value in self.group.items() if key not in ("params", "param_names")}
             params: Any = list(zip(self.names, self.parameters, strict=True)) if named else list(self.parameters)
             self.optimizer.add_param_group({**settings, "weight_decay": 0.0, "params": params})
-        self.done = True
+        self.is_applied = True
 
     def undo(self) -> None:
-        if not self.done:
+        if not self.is_applied:
             return
         if self.joins_group:
             for key in {"params", "param_names"} & {*self.group}:
@@ -89,21 +89,21 @@ def plan_group_updates(
     """What each optimizer will get: a pool's parameters go where those of its nearest neighbours are."""
     if not optimizers:
         return []
-    homes = {
+    groups_by_id = {
         id(p): (optimizer, group)
         for optimizer in reversed(optimizers)
         for group in optimizer.param_groups
         for p in group["params"]
     }
     updates: dict[int, GroupUpdate] = {}
-    seen = set(homes)
+    seen = set(groups_by_id)
     for replacement in replacements:
         for name, parameter in replacement.new.named_parameters():
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            near = next(tensor for tensor in iter_neighbours(model, replacement.site) if id(tensor) in homes)
-            optimizer, group = homes[id(near)]
+            near = next(tensor for tensor in iter_neighbours(model, replacement.site) if id(tensor) in groups_by_id)
+            optimizer, group = groups_by_id[id(near)]
             update = updates.setdefault(id(group), GroupUpdate(optimizer, group))
             update.names.append(f"{replacement.site.name}.{name}")
             update.parameters.append(parameter)

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from .evaluation import UNKNOWN, Scope, as_function, get_forward, read_attribute
-from .interpreter import Closure, Interpreter, attempt
+from .evaluation import UNKNOWN, Scope, as_function, call_safely, get_forward, read_attribute
+from .interpreter import Closure, Interpreter
 from .source import is_pool, locate_call_node, parse_function, unwrap_partial
 
 Key = tuple[int, str]  # id of a module, and where its forward calls a pool; "" for a module that is a pool
 _MOST_STEPS, _MOST_DEPTH = 200_000, 60
-_HARMLESS = (
+_PURE_FUNCTIONS = (
     len,
     range,
     enumerate,
@@ -36,12 +36,19 @@ _HARMLESS = (
     isinstance,
 )
 _CONTAINER_METHODS = {"children", "named_children", "modules", "values", "items", "keys", "get"}
-_NEVER = {"is_scripting", "is_tracing", "is_compiling", "is_exporting", "is_dynamo_compiling", "is_in_onnx_export"}
+_FALSE_IN_EAGER_MODE = {
+    "is_scripting",
+    "is_tracing",
+    "is_compiling",
+    "is_exporting",
+    "is_dynamo_compiling",
+    "is_in_onnx_export",
+}
 
 
 @dataclass(frozen=True)
-class Step:
-    """A pool that runs."""
+class PoolUse:
+    """One use of a pool in a forward pass."""
 
     key: Key
     certain: bool  # whatever the input is
@@ -51,7 +58,7 @@ class Step:
 class Order:
     """The pools of a network in the order they run in, and whether every call was followed."""
 
-    steps: list[Step] = field(default_factory=list)
+    uses: list[PoolUse] = field(default_factory=list)
     complete: bool = True
 
 
@@ -82,9 +89,9 @@ class _Walker(Interpreter):
             raise RecursionError("too long to follow")
         return super().evaluate(node, scope)
 
-    def note(self, key: Key) -> None:
+    def add_use(self, key: Key) -> None:
         if key in self.keys:
-            self.order.steps.append(Step(key, self.conditions == 0))
+            self.order.uses.append(PoolUse(key, self.conditions == 0))
 
     def enter(self, module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Run a module's forward."""
@@ -93,7 +100,7 @@ class _Walker(Interpreter):
                 if child is not None:
                     self.enter(child, (), {})
         elif (id(module), "") in self.keys:
-            self.note((id(module), ""))
+            self.add_use((id(module), ""))
         elif id(module) in self.relevant:
             forward = get_forward(module)
             if forward is None or isinstance(module, torch.jit.ScriptModule):
@@ -125,7 +132,7 @@ class _Walker(Interpreter):
         kwargs = {name: value for name, value in words.items() if name is not None}
         if is_pool(unwrap_partial(target)[0]):
             located = locate_call_node(node, scope.function)
-            self.note((id(scope.module), "" if located is None else located[0]))
+            self.add_use((id(scope.module), "" if located is None else located[0]))
         elif isinstance(target, nn.Module):
             self.enter(target, args, kwargs)
         elif type(target) is Closure:
@@ -142,11 +149,11 @@ class _Walker(Interpreter):
         if target is getattr or target is hasattr:
             attribute = read_attribute(*args[:2]) if len(args) > 1 and isinstance(args[1], str) else UNKNOWN
             return True if target is hasattr and attribute is not UNKNOWN else attribute
-        if any(target is harmless for harmless in _HARMLESS) or _is_container_method(target, home):
-            return UNKNOWN if any(arg is UNKNOWN for arg in args) else attempt(target, args, kwargs)
+        if any(target is pure for pure in _PURE_FUNCTIONS) or _is_container_method(target, home):
+            return UNKNOWN if any(arg is UNKNOWN for arg in args) else call_safely(target, *args, **kwargs)
         if function is None or (home.split(".")[0] == "torch" and home != "torch.nn.modules.pooling"):
-            self.call_passed([*args, *kwargs.values()])  # checkpoint(self.block, x), map(self.block, xs)
-            return False if getattr(target, "__name__", "") in _NEVER else UNKNOWN
+            self.call_arguments([*args, *kwargs.values()])  # checkpoint(self.block, x), map(self.block, xs)
+            return False if getattr(target, "__name__", "") in _FALSE_IN_EAGER_MODE else UNKNOWN
         if not isinstance(target, MethodType):
             return self.follow(Scope(function, scope.module), args, kwargs)
         this = target.__self__
@@ -154,14 +161,14 @@ class _Walker(Interpreter):
         return self.follow(Scope(function, module, this), (this, *args), kwargs)
 
     def call_unknown(self, node: ast.expr, values: list[Any]) -> None:
-        """A call of a tensor's method, or of something that may be a module."""
+        """Follow a call of something unknown: a tensor's method, or what may be a module."""
         if isinstance(node, ast.Attribute) and any(hasattr(cls, node.attr) for cls in (torch.Tensor, list, dict, str)):
             return
         self.order.complete = False
-        self.call_passed(values)
+        self.call_arguments(values)
 
-    def call_passed(self, values: Iterable[Any]) -> None:
-        """Modules and functions given to a function that is not read: it is there to call them."""
+    def call_arguments(self, values: Iterable[Any]) -> None:
+        """Follow the modules and functions given to a function that is not read: presumably it calls them."""
         for value in values:
             if isinstance(value, nn.Module):
                 self.enter(value, (), {})

@@ -1,4 +1,4 @@
-"""Padding by hand with −inf before a maximum (TensorFlow's "same"): a pool that averages gets the border instead."""
+"""Padding by hand with −inf before a max pool (TensorFlow's "same"): a pool that averages sees the border instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOW = -1e4  # no activation; the smallest float16 is −65504
 
 @dataclass
 class Padding:
-    """A map padded by hand with −inf, or a number like it, that no maximum takes but an average would."""
+    """A map padded by hand with −inf, or a very low number: harmless to a maximum, but not to an average."""
 
     out: Tensor
     input: Tensor
@@ -24,14 +24,14 @@ class Padding:
 
     def replicate(self, torch_pool: TorchPool) -> Tensor:
         """The map padded with its border instead: every window has the same maximum, and an average is finite."""
-        if not self.suits(torch_pool):
+        if not self.can_replicate(torch_pool):
             return self.out
         pad = (*self.pad, *(0,) * (2 * torch_pool.dims - len(self.pad)))
         return F.pad(self.input, pad, mode="replicate")
 
-    def suits(self, torch_pool: TorchPool) -> bool:
+    def can_replicate(self, torch_pool: TorchPool) -> bool:
         """Whether the border can take the padding's place."""
-        return len(self.pad) <= 2 * torch_pool.dims and min(self.pad) >= 0 and _takes_border(torch_pool)
+        return len(self.pad) <= 2 * torch_pool.dims and min(self.pad) >= 0 and _border_keeps_maximum(torch_pool)
 
 
 def read_padding(
@@ -44,7 +44,7 @@ def read_padding(
 
 def replace_low_border(x: Tensor, torch_pool: TorchPool) -> Tensor:
     """What ``Padding.replicate`` gives, from the padded map alone: rows and columns of −inf become their neighbours."""
-    if not _takes_border(torch_pool):
+    if not _border_keeps_maximum(torch_pool):
         return x
     low = x < _LOW
     for dim in range(-torch_pool.dims, 0):
@@ -56,6 +56,6 @@ def replace_low_border(x: Tensor, torch_pool: TorchPool) -> Tensor:
     return x
 
 
-def _takes_border(torch_pool: TorchPool) -> bool:
+def _border_keeps_maximum(torch_pool: TorchPool) -> bool:
     """Whether every window with a padded cell has the border cell beside it: then their maximum is the border's."""
     return torch_pool.kind == "max" and set(torch_pool.window.dilation) == {1}

@@ -40,23 +40,23 @@ class PoolSite:
     was: str
     torch_pool: TorchPool | None = None
     names: list[str] = field(default_factory=list)  # a module may have several
-    left: str | None = None  # why it has to stay
-    unreachable: str | None = None  # why nothing can be done about it
+    left_reason: str | None = None  # why it has to stay
+    unreachable_reason: str | None = None  # why convert cannot reach it
     obstacle: Obstacle | None = None  # which of these reasons its code gives
     module: nn.Module | None = None  # None for a functional call,
     owner: nn.Module | None = None  # which has an owner instead
     location: str = ""
     attribute: str = ""  # of the owner, for a pool that takes this call's place
     inputs: list[tuple[int, ...]] = field(default_factory=list)  # shapes the example showed
-    computed: bool = False  # its window is worked out in forward
-    turn: int = sys.maxsize  # when it runs
-    certain: bool = False  # that it runs then, whatever the input is
+    window_is_computed: bool = False  # in forward, while it runs
+    order_index: int = sys.maxsize  # its place in the order pools run in
+    order_is_certain: bool = False  # whatever the input is
     uses: int = 0  # in one forward
     idle_reason: str = ""  # why its parameters may get no gradient
 
     @property
     def replaceable(self) -> bool:
-        return self.left is None and self.unreachable is None
+        return self.left_reason is None and self.unreachable_reason is None
 
     @property
     def kind(self) -> str:
@@ -68,7 +68,7 @@ class PoolSite:
     @property
     def state(self) -> str:
         """``left`` or ``unreachable``: what becomes of it if it is not replaced."""
-        return "unreachable" if self.left is None and self.unreachable is not None else "left"
+        return "unreachable" if self.left_reason is None and self.unreachable_reason is not None else "left"
 
     @property
     def route(self) -> Route:
@@ -89,7 +89,7 @@ def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
         sites += _find_in_module(name, module)
     sites += _find_in_containers(model, names)
     if example is not None:
-        _add_traced(sites, trace_calls(model, example), names)
+        _add_example(sites, trace_calls(model, example), names)
     else:
         _add_order(model, sites)
     _number_calls(sites)
@@ -98,8 +98,8 @@ def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
             every = [name for name, module in named if module is pool.module]
             pool.names = every if pool.name in every else [pool.name]
         if pool.module is model and pool.replaceable:
-            pool.unreachable = "it is the whole model: nothing holds it"
-    return sorted(sites, key=lambda pool: pool.turn)
+            pool.unreachable_reason = "it is the whole model: nothing holds it"
+    return sorted(sites, key=lambda pool: pool.order_index)
 
 
 def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -120,42 +120,46 @@ def _find_in_module(name: str, module: nn.Module) -> Iterator[PoolSite]:
     if isinstance(module, torch.jit.ScriptModule):
         yield from _find_scripted(name, module)
     elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, _WindowLayer)):
-        yield PoolSite(name, was, left="learns already", module=module)
+        yield PoolSite(name, was, left_reason="learns already", module=module)
     elif (torch_pool := read_module(module)) is not None:
-        yield PoolSite(name, was, torch_pool, left=torch_pool.refusal, module=module)
+        yield PoolSite(name, was, torch_pool, left_reason=torch_pool.refusal, module=module)
     elif (why := next((why for cls, why in OTHER_MODULES.items() if isinstance(module, cls)), None)) is not None:
-        yield PoolSite(name, was, left=why.value, obstacle=why, module=module)
+        yield PoolSite(name, was, left_reason=why.value, obstacle=why, module=module)
     elif find_pool_class(module) is not None or not type(module).__module__.startswith("torch.nn."):
         calls = source.find_calls(module)
         if not calls and find_pool_class(module) is not None:
             reason, why = f"{type(module).__name__} has a forward of its own", Obstacle.OWN_FORWARD
-            yield PoolSite(name, was, left=reason, obstacle=why, module=module)
+            yield PoolSite(name, was, left_reason=reason, obstacle=why, module=module)
         known = {route[0] for route in get_routes(module).values()}
         for call in calls:
             if call.location not in known:
-                yield _describe_call(name, module, call.location, call.function, call.torch_pool, call.obstacle)
+                yield _make_call_site(name, module, call.location, call.function, call.torch_pool, call.obstacle)
 
 
-def _describe_call(
+def _make_call_site(
     name: str, owner: nn.Module, at: str, function: str, torch_pool: TorchPool | None, obstacle: Obstacle | None
 ) -> PoolSite:
     label = f"{name}.{function}" if name else function
     pool = PoolSite(label, f"F.{function}", torch_pool, [label], obstacle=obstacle, owner=owner, location=at)
     if obstacle is not None:
-        pool.left, pool.unreachable = (obstacle.value, None) if obstacle.by_nature else (None, obstacle.value)
+        pool.left_reason, pool.unreachable_reason = (
+            (obstacle.value, None) if obstacle.by_nature else (None, obstacle.value)
+        )
     elif torch_pool is not None and torch_pool.refusal is not None:
-        pool.left = torch_pool.refusal
+        pool.left_reason = torch_pool.refusal
     elif source.iterates_submodules(owner):
-        pool.unreachable = f"{type(owner).__name__} walks over its submodules: it cannot be given one more"
+        pool.unreachable_reason = f"{type(owner).__name__} walks over its submodules: it cannot be given one more"
     return pool
 
 
 def _find_scripted(name: str, module: Any) -> Iterator[PoolSite]:
     classes = {cls.__name__ for cls in (*POOL_MODULES, *OTHER_MODULES)}
     if module.original_name in classes:
-        yield PoolSite(name, f"nn.{module.original_name}", unreachable="compiled by TorchScript", module=module)
+        yield PoolSite(name, f"nn.{module.original_name}", unreachable_reason="compiled by TorchScript", module=module)
     elif hasattr(module, "code") and "_pool" in module.code:
-        yield PoolSite(name, module.original_name, unreachable="compiled by TorchScript: calls a pool", module=module)
+        yield PoolSite(
+            name, module.original_name, unreachable_reason="compiled by TorchScript: calls a pool", module=module
+        )
 
 
 def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[PoolSite]:
@@ -172,49 +176,56 @@ def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[Poo
                     if id(item) in names:
                         why = f"the same as {names[id(item)]}, but in a plain {type(container).__name__}"
                     yield PoolSite(
-                        label, f"nn.{type(item).__name__}", read_module(item), [label], unreachable=why, module=item
+                        label,
+                        f"nn.{type(item).__name__}",
+                        read_module(item),
+                        [label],
+                        unreachable_reason=why,
+                        module=item,
                     )
 
 
 def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
     """Add to ``sites`` what the source of forward says: the order, and which pools are never called."""
     order = read_order(model, [pool.key for pool in sites])
-    for turn, step in enumerate(order.steps):
+    for index, use in enumerate(order.uses):
         for pool in sites:
-            if pool.key == step.key:
-                pool.certain = step.certain if pool.turn > turn else pool.certain
-                pool.turn = min(pool.turn, turn)
-                pool.uses += step.certain
-    unseen = [pool for pool in sites if pool.turn == sys.maxsize and pool.replaceable]
+            if pool.key == use.key:
+                pool.order_is_certain = use.certain if pool.order_index > index else pool.order_is_certain
+                pool.order_index = min(pool.order_index, index)
+                pool.uses += use.certain
+    unseen = [pool for pool in sites if pool.order_index == sys.maxsize and pool.replaceable]
     for pool in sites:
-        pool.certain = pool.certain and (order.complete or not unseen)
+        pool.order_is_certain = pool.order_is_certain and (order.complete or not unseen)
         if pool.replaceable and pool.torch_pool is not None and math.prod(pool.torch_pool.window.kernel) > _MOST_TAPS:
             size = format_size(pool.torch_pool.window.kernel)
-            pool.left = f"a window of {size} looks global: give example="
+            pool.left_reason = f"a window of {size} looks global: give example="
     for pool in unseen if order.complete else ():
         pool.idle_reason = "forward never calls it: no gradient"
 
 
-def _add_traced(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
+def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
     """Add to ``sites`` what the example showed: sizes, order, and windows that are computed in forward."""
     modules = {id(pool.module): pool for pool in reversed(sites) if pool.module is not None}
-    for turn, call in enumerate(calls):
+    for index, call in enumerate(calls):
         site = modules.get(id(call.owner))
         if site is not None and site.obstacle is Obstacle.OWN_FORWARD:
             sites.remove(site)
             del modules[id(call.owner)]
             site = None
         if site is None and id(call.owner) not in names:
-            site = modules[id(call.owner)] = _describe_unowned(call)
+            site = modules[id(call.owner)] = _make_unowned_site(call)
             sites.append(site)
-        _record(site or _match_call(sites, call, names[id(call.owner)]), call, turn)
+        _record_call(site or _match_call(sites, call, names[id(call.owner)]), call, index)
     for pool in sites:
-        pool.certain = True
+        pool.order_is_certain = True
         if pool.inputs:
             continue
         if pool.obstacle is not None and pool.obstacle.needs_example:
             reason = f"{pool.obstacle.value.split(':')[0]}, and the example never reached it"
-            pool.left, pool.unreachable = (None, reason) if pool.left is None else (pool.left, None)
+            pool.left_reason, pool.unreachable_reason = (
+                (None, reason) if pool.left_reason is None else (pool.left_reason, None)
+            )
         elif pool.replaceable:
             pool.idle_reason = "the example never reached it: no gradient from such inputs"
 
@@ -224,7 +235,7 @@ def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite
     same = [pool for pool in sites if pool.owner is call.owner and pool.location == call.location]
     site = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
     if site is None:
-        site = _describe_call(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
+        site = _make_call_site(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
         unlocated = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
         unlocated_sites = [pool for pool in sites if pool.owner is call.owner and pool.obstacle in unlocated]
         incomplete = next(
@@ -233,9 +244,9 @@ def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite
         if incomplete is None:
             sites.append(site)
         else:
-            site.computed = incomplete.obstacle in (Obstacle.COMPUTED, *unlocated)
+            site.window_is_computed = incomplete.obstacle in (Obstacle.COMPUTED, *unlocated)
             sites[sites.index(incomplete)] = site
-    site.unreachable = site.unreachable or call.outside
+    site.unreachable_reason = site.unreachable_reason or call.outside_reason
     return site
 
 
@@ -253,24 +264,24 @@ def _number_calls(sites: list[PoolSite]) -> None:
             pool.name, pool.names, pool.attribute = name, [name], name.split(".")[-1]
 
 
-def _describe_unowned(call: TracedCall) -> PoolSite:
+def _make_unowned_site(call: TracedCall) -> PoolSite:
     name, why = f"({type(call.owner).__name__})", "no module of the model holds it"
-    return PoolSite(name, f"F.{call.function}", call.torch_pool, [name], unreachable=why, module=call.owner)
+    return PoolSite(name, f"F.{call.function}", call.torch_pool, [name], unreachable_reason=why, module=call.owner)
 
 
-def _record(pool: PoolSite, call: TracedCall, turn: int) -> None:
-    pool.turn, pool.uses = min(pool.turn, turn), pool.uses + 1
+def _record_call(pool: PoolSite, call: TracedCall, index: int) -> None:
+    pool.order_index, pool.uses = min(pool.order_index, index), pool.uses + 1
     if call.shape not in pool.inputs:
         pool.inputs.append(call.shape)
     if not pool.replaceable or pool.torch_pool is None:
         return
     window, size = pool.torch_pool.window, call.shape[-pool.torch_pool.dims :]
-    guarded = pool.owner is not None and call.padding is not None and call.padding.suits(pool.torch_pool)
+    guarded = pool.owner is not None and call.padding is not None and call.padding.can_replicate(pool.torch_pool)
     # A window of 3 over a map of 3 is a small example, not a global pool.
     covers = all(k >= n for k, n in zip(window.kernel, size, strict=True)) and not any(window.padding)
-    if covers and (max(window.kernel) > 3 or pool.computed):
-        pool.left = f"global: its window covers the whole input {format_size(size)}"
-    elif call.use is not None:
-        pool.left = call.use
-    elif call.infinite and not guarded:
-        pool.left = "its input holds −inf: an average of it would too"
+    if covers and (max(window.kernel) > 3 or pool.window_is_computed):
+        pool.left_reason = f"global: its window covers the whole input {format_size(size)}"
+    elif call.other_purpose is not None:
+        pool.left_reason = call.other_purpose
+    elif call.has_minus_infinity and not guarded:
+        pool.left_reason = "its input holds −inf: an average of it would too"

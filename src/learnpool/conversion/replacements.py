@@ -52,14 +52,14 @@ def apply_choices(sites: list[PoolSite], only: Choice | None, skip: Choice | Non
     """Mark the pools that ``only``, ``skip`` and ``replace`` exclude, with the reason."""
     only_ids, skip_ids = _select(sites, only, "only"), _select(sites, skip, "skip")
     for pool in sites:
-        if pool.left is not None:
+        if pool.left_reason is not None:
             continue
         if pool.kind not in replace:
-            pool.left = f"your choice: replace={replace!r}"
+            pool.left_reason = f"your choice: replace={replace!r}"
         elif only is not None and id(pool) not in only_ids and (pool.torch_pool is not None or isinstance(only, str)):
-            pool.left = "your choice: not in only="
+            pool.left_reason = "your choice: not in only="
         elif id(pool) in skip_ids:
-            pool.left = "your choice: skip="
+            pool.left_reason = "your choice: skip="
 
 
 def _select(sites: list[PoolSite], choice: Choice | None, argument: str) -> set[int]:
@@ -128,7 +128,7 @@ def _build_layer(
     layer = old.module or old.torch_pool.build_module()
     result = pool if isinstance(pool, (str, Tree)) else pool(layer)
     if result is None or result is layer:
-        old.left = "your choice: the function keeps it"
+        old.left_reason = "your choice: the function keeps it"
         return None
     device, dtype = _find_device_and_dtype(model, old)
     if isinstance(result, nn.Module):
@@ -140,10 +140,10 @@ def _build_layer(
     if not isinstance(result, (str, Tree)):
         raise TypeError(f"convert: the function must return a layer, a pool's name, a tree or None, got {result!r}")
     name = parse(result, share) if isinstance(result, str) else PoolName((Part(result, share or "layer"),))
-    if several and index < len(name.parts) - 1 and not old.certain:
+    if several and index < len(name.parts) - 1 and not old.order_is_certain:
         raise ValueError(
-            f"convert: {result!r} goes by the order in which pools run, which the source of {type(model).__name__} "
-            "does not tell: give example=, an input of the network"
+            f"convert: {result!r} depends on the order in which pools run, which the source of {type(model).__name__} "
+            "does not show: give example=, an input of the network"
         )
     part, torch_pool = name.part(index), old.torch_pool
     options: dict[str, Any] = {} if torch_pool.kind == "max" else {"count_include_pad": torch_pool.count_include_pad}
@@ -177,7 +177,7 @@ def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool
     if not example:
         raise ValueError(f"convert: share={part.share!r} needs sizes: give example=, an input of the network")
     if not old.inputs:
-        old.unreachable = f"the example never reached it, so the sizes for share={part.share!r} are not known"
+        old.unreachable_reason = f"the example never reached it, so the sizes for share={part.share!r} are not known"
         return False
     assert old.torch_pool is not None
     dims = old.torch_pool.dims

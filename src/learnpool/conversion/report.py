@@ -77,6 +77,6 @@ class Report:
         return lines
 
 
-def describe_pool(pool: nn.Module) -> str:
+def name_pool(pool: nn.Module) -> str:
     """``gated``, ``tree2:channel``, or a layer's class."""
     return str(Part(pool.tree, pool.share)) if isinstance(pool, TreeParameters) else type(pool).__name__

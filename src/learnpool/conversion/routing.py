@@ -26,7 +26,12 @@ from .torch_pools import POOL_FUNCTIONS, read_call
 
 Position = tuple[int, int]
 Route = tuple[Any, ...]  # where, max or avg, and the window's numbers
-_INNER = {"torch.overrides", "torch.nn.functional", "torch._jit_internal", __name__}  # between a call and what sees it
+_INTERNAL_MODULES = {
+    "torch.overrides",
+    "torch.nn.functional",
+    "torch._jit_internal",
+    __name__,
+}  # between a call and what intercepts it
 
 
 class RoutedForward:
@@ -71,7 +76,7 @@ class CallRouter(TorchFunctionMode):
     def __init__(self, owner: nn.Module, table: dict[Route, str], pads: bool) -> None:
         super().__init__()
         self.owner, self.table, self.pads = owner, table, pads
-        self.padding: Padding | None = None  # the last by −inf
+        self.padding: Padding | None = None  # the last one with −inf
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -95,7 +100,7 @@ class CallRouter(TorchFunctionMode):
 def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:
     """Send the calls of ``owner``'s forward that are in ``table`` to the submodules it names; add to what is routed.
 
-    ``pads`` says that the forward may pad by hand; only a compiler, which hides ``F.pad``, has to be told.
+    ``pads`` says that the forward may pad by hand; it matters under a compiler, which hides ``F.pad`` from us.
     """
     forward = owner.__dict__.get("_routed")
     if forward is None:
@@ -140,7 +145,7 @@ def locate_frame(frame: FrameType) -> str:
 
 def find_caller(frame: FrameType | None) -> FrameType:
     """The frame that wrote the call: the first one outside of torch's functional layer and of this file."""
-    while frame is not None and frame.f_globals.get("__name__") in _INNER:
+    while frame is not None and frame.f_globals.get("__name__") in _INTERNAL_MODULES:
         frame = frame.f_back
     assert frame is not None
     return frame
@@ -170,7 +175,7 @@ def _locate_traced_call() -> str:
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     reader: Any = InstructionTranslator.current_tx().output.current_tx
-    while reader.f_globals.get("__name__") in _INNER:
+    while reader.f_globals.get("__name__") in _INTERNAL_MODULES:
         reader = reader.parent
     at, line = reader.current_instruction.positions, reader.lineno
     end = (at.end_lineno, at.end_col_offset) if at is not None and sys.version_info >= (3, 11) else (line, 0)

@@ -34,7 +34,7 @@ _PARALLEL = {
 
 @dataclass(frozen=True)
 class PoolCall:
-    """A call of a pool in a forward: where it stands and what it computes, or why that is not known."""
+    """A call of a pool in a forward: where it is and what it computes, or why that is not known."""
 
     location: str
     function: str
@@ -49,7 +49,7 @@ def find_calls(module: nn.Module) -> list[PoolCall]:
     for scope in scopes:
         calls.update((call.location, call) for call in _find_calls_in(scope))
     if calls and any(_starts_threads(scope) for scope in scopes):
-        return [_obstruct(call, Obstacle.THREADS) for call in calls.values()]
+        return [_add_obstacle(call, Obstacle.THREADS) for call in calls.values()]
     return list(calls.values())
 
 
@@ -78,20 +78,25 @@ def collect_functions(module: nn.Module) -> list[Scope]:
     forward = get_forward(module)
     scopes = [] if forward is None else [forward]
     seen = {scope.function for scope in scopes}
-    for scope in scopes:  # grows while it is read
+    for scope in scopes:  # grows during the loop
         # Also a function that is only named: it may be called by map() or checkpoint().
         for value in _iter_values(scope):
             used = as_function(value)
-            if used is None or used in seen or len(scopes) >= _MOST_FUNCTIONS or not _is_followed(value, used, module):
+            if (
+                used is None
+                or used in seen
+                or len(scopes) >= _MOST_FUNCTIONS
+                or not _should_follow(value, used, module)
+            ):
                 continue
             seen.add(used)
             scopes.append(Scope(used, module, value.__self__ if type(value) is MethodType else None))
     return scopes
 
 
-def _is_followed(value: Any, function: FunctionType, module: nn.Module) -> bool:
+def _should_follow(value: Any, function: FunctionType, module: nn.Module) -> bool:
     if type(value) is MethodType and isinstance(value.__self__, nn.Module) and value.__self__ is not module:
-        return False  # another module's method: that module's business
+        return False  # another module's method is found when that module is read
     name = function.__module__ or ""
     if name == "torch.nn.modules.pooling":  # super().forward of a pool
         return True
@@ -133,7 +138,7 @@ def _find_calls_in(scope: Scope) -> Iterator[PoolCall]:
         if located is not None:
             location, code = located
             call = PoolCall(location, target.__name__, *_read_window(node, target, bound, scope))
-            yield _obstruct(call, Obstacle.DEFERRED) if _is_deferred(code, function) else call
+            yield _add_obstacle(call, Obstacle.DEFERRED) if _is_deferred(code, function) else call
     for value in ast.walk(tree):
         if isinstance(value, (ast.Name, ast.Attribute)) and value not in called and isinstance(value.ctx, ast.Load):
             target, _ = unwrap_partial(_EVALUATOR.evaluate(value, scope))
@@ -148,7 +153,7 @@ def _is_deferred(code: CodeType, function: FunctionType) -> bool:
     return bool(own or function.__code__.co_flags & _DEFERRED)
 
 
-def _obstruct(call: PoolCall, obstacle: Obstacle) -> PoolCall:
+def _add_obstacle(call: PoolCall, obstacle: Obstacle) -> PoolCall:
     by_nature = call.obstacle is not None and call.obstacle.by_nature
     return call if by_nature else PoolCall(call.location, call.function, None, obstacle)
 

@@ -18,7 +18,7 @@ from .attachments import move_attachments, move_back
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import PoolSite, find_pools
 from .replacements import Choice, Replacement, Request, apply_choices, plan_replacements
-from .report import Report, Row, describe_pool
+from .report import Report, Row, name_pool
 from .routing import get_routes, route, unroute
 from .source import pads_by_hand
 
@@ -76,7 +76,7 @@ def convert(
     apply_choices(sites, only, skip, tuple(replace))
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
-        seen = "; ".join(f"{pool.name or 'the model'}: {pool.left or pool.unreachable}" for pool in sites)
+        seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
         raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}")
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
@@ -141,7 +141,7 @@ def _apply(
     kept_ids: set[int] = set()
     try:
         for replacement in replacements:
-            _put_in(model, replacement)
+            _insert(model, replacement)
         _route_kept_calls(sites, replacements, kept_ids)
         for update in updates:
             update.apply()
@@ -152,7 +152,7 @@ def _apply(
         raise
 
 
-def _put_in(model: nn.Module, replacement: Replacement) -> None:
+def _insert(model: nn.Module, replacement: Replacement) -> None:
     old, torch_pool = replacement.site, replacement.site.torch_pool
     assert torch_pool is not None
     before = replacement.new.__dict__["_old_pool"] = OldPool(torch_pool.build_module(), old.module)
@@ -213,12 +213,12 @@ def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes:
         window = "" if pool.torch_pool is None else pool.torch_pool.label
         replacement = by_site.get(id(pool))
         if replacement is None:
-            reason = pool.left or pool.unreachable or ""
+            reason = pool.left_reason or pool.unreachable_reason or ""
             rows.append(Row(pool.name or "(model)", pool.was, window, pool.state, reason=reason))
             continue
         fresh = {id(p): p.numel() for p in replacement.new.parameters() if id(p) not in seen}
         seen |= set(fresh)
-        now = describe_pool(replacement.new)
+        now = name_pool(replacement.new)
         also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
         reason = "; ".join(filter(None, (f"used {pool.uses} times" if pool.uses > 1 else "", also, pool.idle_reason)))
         rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), replacement.exact, reason))

@@ -38,11 +38,11 @@ class TracedCall:
     torch_pool: TorchPool | None
     obstacle: Obstacle | None
     input: Tensor
-    infinite: bool = False  # its input holds −inf
+    has_minus_infinity: bool = False  # in its input
     output: Tensor | None = None
-    outside: str | None = None  # why a route through the owner's forward would not reach it
+    outside_reason: str | None = None  # why a route through the owner's forward would not reach it
     padding: Padding | None = None  # by hand, with −inf
-    use: str | None = None  # what it is for, if that is not to pool features
+    other_purpose: str | None = None  # what it is for, if that is not to pool features
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ class TracedCall:
 
 
 class _CallRecorder(TorchFunctionMode):
-    """Notes every pool call, and changes nothing."""
+    """Records every pool call, and changes nothing."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _CallRecorder(TorchFunctionMode):
             padding = read_padding(out, *args, **kwargs)
             self.paddings += [] if padding is None else [padding]
         else:
-            self._note_use(getattr(func, "__name__", "").strip("_"), args, out)
+            self._note_purpose(getattr(func, "__name__", "").strip("_"), args, out)
         return out
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> TracedCall:
@@ -80,18 +80,18 @@ class _CallRecorder(TorchFunctionMode):
         frame = find_caller(sys._getframe(2))
         owner, outside = _find_owner(frame, self.model)
         call = TracedCall(owner, locate_frame(frame), func.__name__, torch_pool, OTHER_FUNCTIONS.get(func), x)
-        call.outside = outside
-        call.infinite = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
+        call.outside_reason = outside
+        call.has_minus_infinity = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
         call.padding = next((padding for padding in self.paddings if padding.out is x), None)
         self.calls.append(call)
         return call
 
-    def _note_use(self, name: str, args: Any, out: Any) -> None:
-        """See what a pool is for: its output compared with its input, or a mean of squares beside a mean."""
+    def _note_purpose(self, name: str, args: Any, out: Any) -> None:
+        """Recognise a pool with another purpose: its output is compared with its input, or it averages squares."""
         if name in _COMPARISONS and len(args) > 1:
             for call in self.calls:
                 if call.output is not None and _is_pair(args[:2], call.input, call.output):
-                    call.use = "compared with its own input (non-maximum suppression)"
+                    call.other_purpose = "compared with its own input (non-maximum suppression)"
         elif name in _POWERS and isinstance(out, Tensor):
             base, power = args[0], args[1] if len(args) > 1 else 2
             if isinstance(base, Tensor) and (power is base or (isinstance(power, (int, float)) and power == 2)):
@@ -104,7 +104,7 @@ class _CallRecorder(TorchFunctionMode):
             base = next((base for square, base in self.squares if square is call.input), None)
             for other in averages:
                 if base is not None and other.input is base and is_same_pool(call.torch_pool, other.torch_pool):
-                    call.use = other.use = "part of a variance, avg(x²) − avg(x)²"
+                    call.other_purpose = other.other_purpose = "part of a variance, avg(x²) − avg(x)²"
 
 
 def _is_pair(pair: Any, one: Tensor, other: Tensor) -> bool:
@@ -139,7 +139,7 @@ def _find_owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, s
 
 @contextmanager
 def _follow_forwards(model: nn.Module) -> Iterator[None]:
-    """Inside, every forward runs as it will when its calls are routed, so that one sees which calls that reaches."""
+    """Inside, every forward runs as it will when its calls are routed, to see which calls that reaches."""
     owners = [m for m in model.modules() if "_routed" not in m.__dict__ and not isinstance(m, torch.jit.ScriptModule)]
     try:
         for owner in owners:

@@ -1,6 +1,6 @@
 """What the pools of a network learned: proportions, masks and filters, and what its gates do on a batch.
 
-A gate's inner product ω · x is itself a pool, of one Filter; so the operator computes it here as in the network.
+A gate's inner product ω · x is a pool of one Filter, so the operator computes it here as it does in the network.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class GateSums:
     """Running sums of s = σ(ω · x) over the gates of one pool."""
 
     def __init__(self, pool: TreeParameters) -> None:
-        self.sums: list[Any] = [0] * len(_find_gate_rows(pool.tree))
+        self.sums: list[Any] = [0] * len(decode(pool.tree.program).split_weight_rows()[1])
         self.count = 0
         self.maps: list[Tensor] = []
         self.regions: Grid | None = None
@@ -161,7 +161,7 @@ class GateSums:
         self.count += logits[0].numel() if logits else 0
         if tracker is not None and not self.maps:  # a pool called twice keeps the maps of its first call
             self.maps = [z.sigmoid()[0].to("cpu", torch.float32) for z in logits if z.dim() == pool.dims + 2]
-            self.regions = tracker.grid(x).regions(pool.window) if pool.dims == 2 and self.maps else None
+            self.regions = tracker.get_grid(x).place_regions(pool.window) if pool.dims == 2 and self.maps else None
 
     def add_to(self, pool: PoolExplanation) -> PoolExplanation:
         """The pool with the means of these sums; as it is if it was never called."""
@@ -177,7 +177,7 @@ class GateSums:
 
 def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
-    rows = _find_gate_rows(pool.tree)
+    _, rows = decode(pool.tree.program).split_weight_rows()
     if not rows:
         return
     wide = x.to(reference.accumulation_dtype(x.dtype))
@@ -188,14 +188,9 @@ def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
         yield functional.pool(type(pool).__name__, wide, Filter(), weight[row : row + 1], None, pool.window)
 
 
-def _find_gate_rows(tree: Tree) -> list[int]:
-    """The rows of ``weight`` that are masks of gates."""
-    return [node.parameter for node in decode(tree.program).nodes if node.code == Code.GATE]
-
-
 @contextmanager
 def record_gates(pools: dict[str, TreeParameters], image: Tensor | None) -> Iterator[dict[str, GateSums]]:
-    """While on, every call of a pool adds to its sums; they are in the order of the pools' first calls."""
+    """Inside, every call of a pool adds to its sums, which are in the order of the pools' first calls."""
     tracker = None if image is None else PositionTracker(image)
     sums: dict[str, GateSums] = {}
 

@@ -1,7 +1,7 @@
 """What pools learned, drawn: masks and filters as heat maps, proportions as bars, and over an image what gates chose.
 
 The only module of the library that needs matplotlib, so it is imported when a picture is asked for and not before. It
-has the colours of all our pictures.
+also defines the colours of all our pictures.
 """
 
 from __future__ import annotations
@@ -64,44 +64,44 @@ class Page:
         self.figure = Figure(figsize=(WIDTH, height), facecolor="white")
         self.height = height
 
-    def panel(self, x: float, y: float, width: float, height: float) -> Any:
+    def add_panel(self, x: float, y: float, width: float, height: float) -> Any:
         return self.figure.add_axes((x / WIDTH, 1 - (y + height) / self.height, width / WIDTH, height / self.height))
 
-    def text(self, x: float, y: float, text: str, **options: Any) -> None:
+    def add_text(self, x: float, y: float, text: str, **options: Any) -> None:
         self.figure.text(x / WIDTH, 1 - y / self.height, text, va="center", **options)
 
 
 def draw_legend(page: Page, top: float, image: Tensor) -> None:
     """The image itself, and how to read the colours."""
-    axes = page.panel(EDGE, top + TITLE, PANEL, PANEL)
+    axes = page.add_panel(EDGE, top + TITLE, PANEL, PANEL)
     axes.imshow(scale_to_unit(image).numpy(), cmap="gray", vmin=0, vmax=1)
     axes.set(xticks=[], yticks=[])
     add_caption(axes, "the image", f"{image.shape[-2]}×{image.shape[-1]}")
     x = EDGE + PANEL + GAP
-    bar = page.panel(x, top + TITLE + 0.45, 3.2, 0.16)
+    bar = page.add_panel(x, top + TITLE + 0.45, 3.2, 0.16)
     bar.imshow(torch.linspace(0, 1, 128)[None].numpy(), cmap=SIDES, aspect="auto", extent=(0, 1, 0, 1))
     bar.set(yticks=[])
     bar.set_xticks([0, 0.5, 1], ["0: right", "undecided", "1: left"], fontsize=8.5, color=INK)
     bar.tick_params(length=2, color=GREY)
     for tick, align in zip(bar.get_xticklabels(), ("left", "center", "right"), strict=True):
         tick.set_horizontalalignment(align)
-    page.text(x, top + TITLE + 0.1, "What the gates chose", fontsize=13, weight="bold", color=INK)
-    page.text(x, top + TITLE + 0.31, "s = σ(ω·x) blends s · left + (1 − s) · right", fontsize=9, color=GREY)
+    page.add_text(x, top + TITLE + 0.1, "What the gates chose", fontsize=13, weight="bold", color=INK)
+    page.add_text(x, top + TITLE + 0.31, "s = σ(ω·x) blends s · left + (1 − s) · right", fontsize=9, color=GREY)
     where = "Tiles lie where their regions lie in the image, one for each output of the pool;"
     where += "\nthe image shows through as light and dark."
-    page.text(x, top + TITLE + 1.2, where, fontsize=9, color=GREY, linespacing=1.5)
+    page.add_text(x, top + TITLE + 1.2, where, fontsize=9, color=GREY, linespacing=1.5)
 
 
 def draw_heading(page: Page, top: float, pool: PoolExplanation) -> None:
     """The pool's name and kind over a line."""
     height = 1 - (top + 0.08) / page.height
     page.figure.add_artist(Line2D([EDGE / WIDTH, 1 - EDGE / WIDTH], [height] * 2, color=PALE, linewidth=0.8))
-    page.text(EDGE, top + 0.3, pool.name, fontsize=12, weight="bold", color=INK)
+    page.add_text(EDGE, top + 0.3, pool.name, fontsize=12, weight="bold", color=INK)
     text = describe_pool(pool)
     text = text if len(text) < 100 else text[:99] + "…"
     if sum(gate.map is not None for gate in pool.gates) > GATES:
         text += f"; {GATES} of {len(pool.gates)} gates drawn"
-    page.text(WIDTH - EDGE, top + 0.3, text, fontsize=8.5, color=GREY, ha="right")
+    page.add_text(WIDTH - EDGE, top + 0.3, text, fontsize=8.5, color=GREY, ha="right")
 
 
 def draw_gate(
@@ -110,12 +110,12 @@ def draw_gate(
     """A gate's mask, its mean over channels over the image, and the channels in which it varies most."""
     assert gate.map is not None
     assert pool.regions is not None
-    draw_weight(page.panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
+    draw_weight(page.add_panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
     top_channels = gate.map.flatten(1).std(1, correction=0).argsort(descending=True)[: CHANNELS - 1].tolist()
     maps = [(f"mean of {len(gate.map)}", gate.map.mean(0))]
     maps += [(f"channel {channel}", gate.map[channel]) for channel in top_channels if len(gate.map) > 1]
     for place, (title, values) in enumerate(maps):
-        axes = page.panel(EDGE + (place + 1) * (PANEL + GAP), top + TITLE, PANEL, PANEL)
+        axes = page.add_panel(EDGE + (place + 1) * (PANEL + GAP), top + TITLE, PANEL, PANEL)
         draw_gate_map(axes, values, image, pool.regions)
         low, high = float(values.min()), float(values.max())
         add_caption(axes, title, f"s {format_number(low)} to {format_number(high)}")
@@ -139,7 +139,7 @@ def draw_gate_map(axes: Any, values: Tensor, image: Tensor, regions: Grid) -> No
 def draw_row(page: Page, top: float, pool: PoolExplanation, row: Sequence[Any], reach: float) -> None:
     """Masks, filters and proportions side by side."""
     for place, (item, plane) in enumerate(row):
-        axes = page.panel(EDGE + place * (PANEL + GAP), top + TITLE, PANEL, get_panel_height(item))
+        axes = page.add_panel(EDGE + place * (PANEL + GAP), top + TITLE, PANEL, get_panel_height(item))
         if isinstance(item, MixExplanation):
             draw_mix(axes, item)
         else:

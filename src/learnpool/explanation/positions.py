@@ -1,6 +1,6 @@
 """Where in an image the cells of a feature map lie: the centre of cell i is ``start + step · i`` pixels.
 
-The network's own operations are followed. Windows (convolutions and pools) move the grid by their stride, padding and
+The network's own operations are followed: windows (convolutions and pools) move the grid by their stride, padding and
 size, padding moves it too, and whatever keeps the size keeps the grid. Where a size changes in any other way, the new
 cells are taken to cover what the old ones covered.
 """
@@ -23,16 +23,16 @@ class Grid(NamedTuple):
     start: tuple[float, float]
     step: tuple[float, float]
 
-    def windows(
+    def place_windows(
         self, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
     ) -> Grid:
         """The centres of windows over these cells."""
         shift = [d * (k - 1) / 2 - p for k, p, d in zip(kernel, padding, dilation, strict=True)]
         return self._map(shift, stride)
 
-    def regions(self, window: Window) -> Grid:
+    def place_regions(self, window: Window) -> Grid:
         """The centres of a pool's regions over these cells."""
-        return self.windows(window.kernel, window.stride, window.padding, window.dilation)
+        return self.place_windows(window.kernel, window.stride, window.padding, window.dilation)
 
     def resize(self, old: Sequence[int], new: Sequence[int]) -> Grid:
         """``new`` cells over what ``old`` ones covered."""
@@ -49,7 +49,7 @@ PIXELS = Grid((0.5, 0.5), (1.0, 1.0))
 
 
 class PositionTracker(TorchDispatchMode):
-    """Keep the grid of every map made from ``image`` while the mode is on."""
+    """Record the grid of every map computed from ``image`` while the mode is on."""
 
     def __init__(self, image: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -57,7 +57,7 @@ class PositionTracker(TorchDispatchMode):
         self.grids: Any = WeakTensorKeyDictionary()
         self.grids[image] = PIXELS
 
-    def grid(self, x: Tensor) -> Grid:
+    def get_grid(self, x: Tensor) -> Grid:
         """The grid of a map; one that cannot be traced to the image is taken to cover all of it."""
         grid: Grid | None = self.grids.get(x)
         return PIXELS.resize(self.size, x.shape[-2:]) if grid is None else grid
@@ -88,7 +88,7 @@ def propagate_grid(grid: Grid, arguments: dict[str, Any], source: Tensor, result
         )
         stride = stride if arguments["stride"] else to_pair(kernel, 1)
         if not arguments.get("transposed"):
-            return grid.windows(to_pair(kernel, 1), stride, padding, dilation)
+            return grid.place_windows(to_pair(kernel, 1), stride, padding, dilation)
         shift = [p - d * (k - 1) / 2 for k, p, d in zip(to_pair(kernel, 1), padding, dilation, strict=True)]
         return grid._map([n / s for n, s in zip(shift, stride, strict=True)], [1 / s for s in stride])
     pad = arguments.get("pad", arguments.get("padding"))  # left, right, top, bottom

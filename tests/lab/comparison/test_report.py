@@ -195,6 +195,8 @@ def test_what_is_no_comparison(comparison, tmp_path):
     paths = pretend(out, runs[:1], tmp_path, lambda run: run | {"epochs": 3})
     with pytest.raises(RunError, match="^compare: the runs differ in more than pool and seed$"):
         report.write([*paths, *(out / run.id for run in runs)], tmp_path / "report.html")
+    with pytest.raises(RunError, match=r"^compare: tree2:channel\+max wants the seeds of max, \[0, 1\], got \[0\]$"):
+        report.write([out / run.id for run in runs[:-1]], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 

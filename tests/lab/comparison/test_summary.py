@@ -120,9 +120,24 @@ def test_the_sign_of_a_small_difference_decides(sign, verdict):
     assert difference.verdict == verdict
 
 
+def test_pools_are_compared_on_the_seeds_they_share_with_the_baseline():
+    scores = made(max=[5.0, 6.0, 7.0, 8.0], gated=[4.0, 5.0, 9.0], tree2=[9.0])
+    del scores["gated"][0]  # seeds 1 and 2 are left, with differences −1 and 2
+    scores["gated"][7] = RunScore(0.0, 1.0)
+    base, gated, tree = summarize(scores, IMAGES)
+    assert (len(base.errors), gated.errors, tree.errors) == (4, (5.0, 9.0), (9.0,))
+    assert (gated.difference.mean, tree.difference.mean) == (0.5, 4.0)
+    assert tree.difference.test is None
+    # By hand: mean 0.5, standard deviation 1.5 √2, so t = 0.5 / 1.5; with 1 degree of freedom p = 1 − 2/π atan t.
+    assert gated.difference.test.p == pytest.approx(1 - 2 / math.pi * math.atan(1 / 3))
+    assert gated.difference.test.p_holm == gated.difference.test.p  # the tree has no test to correct for
+
+
 def test_what_cannot_be_compared():
-    with pytest.raises(ValueError, match=r"^compare: gated wants the seeds of max, \[0, 1\], got \[0, 1, 2\]$"):
-        summarize(made(max=[1.0, 2.0], gated=[1.0, 2.0, 3.0]), IMAGES)
+    scores = made(max=[1.0, 2.0], gated=[1.0])
+    scores["gated"] = {5: scores["gated"][0]}
+    with pytest.raises(ValueError, match=r"^compare: gated wants one of the seeds of max, \[0, 1\], got \[5\]$"):
+        summarize(scores, IMAGES)
 
 
 def test_more_pools_ask_for_more_seeds():

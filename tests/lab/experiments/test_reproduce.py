@@ -123,6 +123,21 @@ def test_what_is_not_finished_is_said(tmp_path):
     assert "not run" in text
 
 
+GATED = "Gated, 1 per pool layer"
+
+
+def test_a_pool_with_fewer_seeds_is_compared_on_those(site, tmp_path):
+    for run in reproduce.plan(["table1"], TINY):
+        if (run.pool, run.seed) != ("gated", 0):
+            (tmp_path / "runs").mkdir(exist_ok=True)
+            (tmp_path / "runs" / run.id).symlink_to(site[0] / "runs" / run.id)
+    reproduce.write_site(["table1"], TINY, tmp_path, command="c")
+    whole, part = (json.loads((out / "table1.json").read_text())["digits"] for out in (site[0], tmp_path))
+    assert part[GATED] == whole[GATED][1:]
+    assert {**part, GATED: None} == {**whole, GATED: None}
+    assert "one seed" in (tmp_path / "table1.html").read_text()
+
+
 def test_configurations_are_the_papers_counts(tmp_path):
     page = configurations.build_page(Scale(), Results(tmp_path))
     for data, counts in page.data.items():

@@ -100,6 +100,11 @@ def read_comparison(paths: Sequence[Path]) -> Comparison:
     scores: dict[str, dict[int, RunScore]] = {}
     for finished in runs:
         scores.setdefault(finished.run.pool, {})[finished.run.seed] = finished.score
+    baseline, *others = scores
+    for pool in others:
+        wanted, got = sorted(scores[baseline]), sorted(scores[pool])
+        if got != wanted:
+            raise RunError(f"compare: {pool} wants the seeds of {baseline}, {wanted}, got {got}")
     return Comparison(runs, tuple(summarize(scores, runs[0].result.images["test"])))
 
 

@@ -98,26 +98,27 @@ class PoolSummary:
 
 
 def summarize(scores: Mapping[str, Mapping[int, RunScore]], test_images: int) -> list[PoolSummary]:
-    """A summary of every pool, by ``scores[pool][seed]``; the first pool is the baseline.
+    """A summary of every pool, by ``scores[pool][seed]``, over the seeds it shares with the baseline, the first pool.
 
     An error moves in steps of one image, so a spread of differences below one step is taken as one step: a few equal
     numbers are no certainty.
     """
     baseline, *others = scores
-    seeds = sorted(scores[baseline])
-    if odd := next((pool for pool in others if sorted(scores[pool]) != seeds), None):
-        raise ValueError(f"compare: {odd} wants the seeds of {baseline}, {seeds}, got {sorted(scores[odd])}")
-    errors = {pool: tuple(of_pool[seed].error for seed in seeds) for pool, of_pool in scores.items()}
-    changes = [[e - b for b, e in zip(errors[baseline], errors[pool], strict=True)] for pool in others]
+    of_baseline = scores[baseline]
+    seeds = {pool: sorted(of_pool.keys() & of_baseline.keys()) for pool, of_pool in scores.items()}
+    if odd := next((pool for pool in others if not seeds[pool]), None):
+        wanted = f"one of the seeds of {baseline}, {sorted(of_baseline)}"
+        raise ValueError(f"compare: {odd} wants {wanted}, got {sorted(scores[odd])}")
+    changes = [[scores[pool][seed].error - of_baseline[seed].error for seed in seeds[pool]] for pool in others]
     differences = dict(zip(others, compute_differences(changes, 100 / test_images), strict=True))
-    base, summaries = scores[baseline][seeds[0]], []
+    base, summaries = of_baseline[seeds[baseline][0]], []
     for pool, of_pool in scores.items():
-        first = of_pool[seeds[0]]
-        seconds = [statistics.median(score.seconds for score in runs.values()) for runs in (of_pool, scores[baseline])]
+        first = of_pool[seeds[pool][0]]
+        seconds = [statistics.median(score.seconds for score in runs.values()) for runs in (of_pool, of_baseline)]
         summaries.append(
             PoolSummary(
                 pool,
-                errors[pool],
+                tuple(of_pool[seed].error for seed in seeds[pool]),
                 first.pool_parameters,
                 first.parameters - base.parameters,
                 seconds[0],
@@ -131,18 +132,19 @@ def summarize(scores: Mapping[str, Mapping[int, RunScore]], test_images: int) ->
 
 def compute_differences(changes: Sequence[Sequence[float]], step: float) -> list[PairedDifference]:
     """Mean changes of several pools, each a list by seed, with t-tests corrected together where there are two seeds."""
-    means = [statistics.fmean(values) for values in changes]
-    n = len(changes[0]) if changes else 0
-    if n < 2:
-        return [PairedDifference(mean, None) for mean in means]
-    spreads = [max(statistics.stdev(values), step) for values in changes]
-    ps = [2 * float(stats.t.sf(abs(m) / s * n**0.5, n - 1)) for m, s in zip(means, spreads, strict=True)]
-    differences = []
-    for mean, spread, p, (p_holm, level) in zip(means, spreads, ps, correct_by_holm(ps), strict=True):
+    differences = [PairedDifference(statistics.fmean(values), None) for values in changes]
+    tested = [place for place, values in enumerate(changes) if len(values) > 1]
+    means = [differences[place].mean for place in tested]
+    counts = [len(changes[place]) for place in tested]
+    spreads = [max(statistics.stdev(changes[place]), step) for place in tested]
+    ps = [2 * float(stats.t.sf(abs(m) / s * n**0.5, n - 1)) for m, s, n in zip(means, spreads, counts, strict=True)]
+    rows = zip(tested, means, counts, spreads, ps, correct_by_holm(ps), strict=True)
+    for place, mean, n, spread, p, (p_holm, level) in rows:
         reach = float(stats.t.ppf(1 - level / 2, n - 1)) * spread / n**0.5
         needed = None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)  # above n, or it were significant
         more = None if needed is None else needed - n
-        differences.append(PairedDifference(mean, PairedTest(mean - reach, mean + reach, level, p, p_holm, more)))
+        test = PairedTest(mean - reach, mean + reach, level, p, p_holm, more)
+        differences[place] = PairedDifference(mean, test)
     return differences
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...formatting import format_count, format_number
+from ...formatting import format_count, format_mean, format_number
 from ..comparison.summary import PoolSummary, Verdict
 from ..paper import PAPER, Value
 from ..runs.run import Run
@@ -93,12 +93,12 @@ class ErrorTable:
             return [*cells, Cell("not run"), Cell("–"), Cell("–"), Cell("0")]
         errors = [entry.result.test_error for entry in entries]
         line = lines.get(row.label)
-        mean = sum(errors) / len(errors)
-        spread = f" ± {format_number(line.spread)}" if line and line.spread is not None else ""
-        cells.append(Cell(f"{format_number(mean)}{spread}"))
+        cells.append(Cell(format_mean(errors)))
         if line and (difference := line.difference):
             test = difference.test
             note = "one seed" if test is None else f"{format_number(test.low)} … {format_number(test.high)}"
+            if 1 < len(line.errors) < scale.seeds:
+                note += f", {format_count(len(line.errors), 'pair')}"
             kind = str(difference.verdict) if difference.is_significant else ""
             cells.append(Cell(format_number(difference.mean), note, kind))
         else:

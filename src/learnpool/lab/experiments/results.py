@@ -37,13 +37,14 @@ class Results:
         return read_run(path) if directory.read_result(path) is not None else None
 
     def summarize(self, groups: Mapping[str, Sequence[Run]]) -> dict[str, PoolSummary]:
-        """Summaries of the groups whose seeds are all finished, compared with the first; empty if the first is not."""
-        entries_by_label = {label: self.find_all(runs) for label, runs in groups.items()}
-        finished = {label: e for label, e in entries_by_label.items() if len(e) == len(groups[label])}
-        if next(iter(groups), None) not in finished:
+        """Summaries of groups over the seeds finished by them and by the first, their baseline; none without it."""
+        finished = {label: entries for label, runs in groups.items() if (entries := self.find_all(runs))}
+        baseline = next(iter(groups), None)
+        if baseline not in finished:
             return {}
-        images = next(iter(finished.values()))[0].result.images["test"]
         scores = {label: {e.run.seed: e.score for e in entries} for label, entries in finished.items()}
+        scores = {label: seeds for label, seeds in scores.items() if seeds.keys() & scores[baseline].keys()}
+        images = finished[baseline][0].result.images["test"]
         return {line.pool: line for line in summarize(scores, images)}
 
     def list_caveats(self, groups: Mapping[str, Sequence[Run]]) -> list[str]:

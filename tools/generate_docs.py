@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cpu_tables
 import gpu_tables
+import paper_tables
 import run_tables
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +23,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "gpu-check": gpu_tables.check,
     "baseline": run_tables.baseline,
     "pool-rate": run_tables.pool_rate,
-    "paper-runs": run_tables.paper_runs,
+    **paper_tables.BLOCKS,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cpu_tables import RESULTS
-from learnpool.formatting import format_mean
-from learnpool.lab.experiments.experiment import fix_unused
 
 
 def read(directory: Path, name: str) -> dict:
@@ -46,47 +44,6 @@ def pool_rate() -> Iterator[str]:
     run, seeds = results[0][0], {run["seed"] for run, _ in results}
     start = format_start(read(directories[0], "env")["starts"][0])
     yield f"{run['data']}, `{run['net']}`, {run['epochs']} epochs, means over {len(seeds)} seeds; {start}."
-
-
-def paper_runs() -> Iterator[str]:
-    """Every finished run of the paper's experiments, seeds of the same run in one line."""
-    heads = [
-        "network",
-        "data",
-        "images",
-        "epochs",
-        "rate",
-        "pools",
-        "start",
-        "their rate",
-        "seeds",
-        "validation",
-        "test",
-    ]
-    groups: dict[tuple[str, ...], list[dict]] = {}
-    machines = set()
-    for directory in sorted((RESULTS / "paper" / "runs").iterdir()):
-        result = read(directory, "result")
-        groups.setdefault(describe_run(read(directory, "run")), []).append(result)
-        machines.add(format_start(read(directory, "env")["starts"][0]))
-    yield f"| {' | '.join(heads)} |"
-    yield "|---" * len(heads) + "|"
-    for cells, results in sorted(groups.items()):
-        errors = [format_mean([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
-        yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
-    yield ""
-    yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
-    yield f"Machines: {'; '.join(sorted(machines))}."
-
-
-def describe_run(run: dict) -> tuple[str, ...]:
-    """What distinguishes a run from others but its seed; pools without masks have no start, fixed ones no rate."""
-    images = "all" if run["train_size"] is None else f"{run['train_size']:,}"
-    unused = fix_unused(run["pool"])
-    start = "–" if "start" in unused else run["start"]
-    rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
-    scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")
-    return (*scale, f"`{run['pool']}`", start, rate)
 
 
 def format_start(start: dict) -> str:

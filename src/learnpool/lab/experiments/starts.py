@@ -1,4 +1,4 @@
-"""Where masks and filters begin: every start at two learning rates, judged on validation images alone."""
+"""Where masks and filters begin: every start at three learning rates, judged on validation images alone."""
 
 from __future__ import annotations
 

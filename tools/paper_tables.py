@@ -1,0 +1,150 @@
+"""Tables of the paper's experiments: our pools beside max, and our numbers beside the paper's."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from cpu_tables import RESULTS
+from learnpool.formatting import format_mean, format_number
+from learnpool.lab.comparison.summary import PoolSummary
+from learnpool.lab.experiments import reproduce
+from learnpool.lab.experiments.error_table import format_value
+from learnpool.lab.experiments.experiment import Scale, fix_unused
+from learnpool.lab.experiments.results import Results
+from run_tables import format_start, read
+
+
+class Setting(NamedTuple):
+    """One network and schedule in which pools were compared: where its runs are, and what they have in common."""
+
+    title: str
+    folder: str
+    scale: Scale
+
+    @property
+    def results(self) -> Results:
+        return Results(RESULTS / self.folder / "runs")
+
+
+def scarce(seeds: int, **changes: Any) -> Scale:
+    """A fifth of CIFAR10's training images, augmented, in the `cpu` preset."""
+    return Scale("cpu", seeds, ("cifar10+",), {"train_size": 10000, "epochs": 20, **changes})
+
+
+SETTINGS = {
+    "dsn": Setting("the paper's network", "paper", scarce(5, rate=(0.05,))),
+    "small": Setting(
+        "a network with batch normalisation", "paper/small", scarce(3, net="learnpool.nets:small", rate=(0.1,))
+    ),
+}
+POOLS = (
+    "max", "avg", "half", "stochastic", "mixed", "gated", "tree2+max", "tree3+gated", "Gate(Filter,Mix(Max,Avg))+gated"
+)  # fmt: skip
+
+
+def compare_pools(setting: Setting) -> dict[str, PoolSummary]:
+    """The pools of which at least one seed is finished, each beside max."""
+    groups = {pool: setting.scale.runs(*setting.scale.data, pool) for pool in POOLS}
+    return setting.results.summarize(groups)
+
+
+def format_difference(summary: PoolSummary) -> str:
+    """``−0.80 (−1.20 … −0.40)``, with the verdict where there is one."""
+    difference = summary.difference
+    if difference is None:
+        return "–"
+    text = format_number(difference.mean)
+    if difference.test is None:
+        return text
+    text += f" ({format_number(difference.test.low)} … {format_number(difference.test.high)})"
+    return f"**{text}, {difference.verdict}**" if difference.is_significant else text
+
+
+def paper_answer() -> Iterator[str]:
+    """The README's table: test error of each pool, and its difference to max, in every setting."""
+    compared = {setting.title: compare_pools(setting) for setting in SETTINGS.values()}
+    yield "| pools | " + " | ".join(f"{title}: error, % | difference to max" for title in compared) + " |"
+    yield "|---" * (1 + 2 * len(compared)) + "|"
+    for pool in POOLS:
+        summaries = [lines.get(pool) for lines in compared.values()]
+        if any(summaries):
+            cells = [f"{format_mean(s.errors)} | {format_difference(s)}" if s else "– | –" for s in summaries]
+            yield f"| `{pool}` | " + " | ".join(cells) + " |"
+
+
+def compare_setting(name: str) -> Iterator[str]:
+    """A table of one setting: every pool with its seeds, parameters, errors and its difference to max."""
+    setting = SETTINGS[name]
+    lines = compare_pools(setting)
+    yield "| pools | parameters in them | seeds | validation error, % | test error, % | difference to max, points |"
+    yield "|---" * 6 + "|"
+    for pool, line in lines.items():
+        entries = setting.results.find_all(setting.scale.runs(*setting.scale.data, pool))
+        validation = format_mean([entry.result.validation_error for entry in entries])
+        cells = [f"`{pool}`", f"{line.pool_parameters}", f"{len(line.errors)}", validation, format_mean(line.errors)]
+        yield f"| {' | '.join([*cells, format_difference(line)])} |"
+
+
+def papers_numbers() -> Iterator[str]:
+    """Every row of the paper's tables of errors: the paper's, and ours at our scale where it was run."""
+    setting = SETTINGS["dsn"]
+    (data,) = setting.scale.data
+    yield "| `learnpool reproduce` | pools | paper, % | ours, % | seeds |"
+    yield "|---|---|---|---|---|"
+    for name in ("table1", "table2", "filter", "depth", "alternatives", "sharing"):
+        experiment = reproduce.find(name)
+        for index, row in enumerate(experiment.TABLE.rows):
+            entries = setting.results.find_all(row.runs(setting.scale, data))
+            ours = format_mean([entry.result.test_error for entry in entries]) if entries else "not run"
+            papers = row.paper.get(data, row.paper.get("cifar10"))
+            published = format_value(papers) + " (CIFAR10)" * (papers is not None and data not in row.paper)
+            head = f"`{name}`" if index == 0 else ""
+            yield f"| {head} | {row.label} | {published} | {ours} | {len(entries)} |"
+
+
+def paper_runs() -> Iterator[str]:
+    """Every finished run of the paper's experiments, seeds of the same run in one line."""
+    heads = [
+        "network",
+        "data",
+        "images",
+        "epochs",
+        "rate",
+        "pools",
+        "start",
+        "their rate",
+        "seeds",
+        "validation",
+        "test",
+    ]
+    groups: dict[tuple[str, ...], list[dict]] = {}
+    machines = set()
+    for directory in sorted(path.parent for path in (RESULTS / "paper").rglob("result.json")):
+        groups.setdefault(describe_run(read(directory, "run")), []).append(read(directory, "result"))
+        machines.add(format_start(read(directory, "env")["starts"][0]))
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for cells, results in sorted(groups.items()):
+        errors = [format_mean([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
+        yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
+    yield ""
+    yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
+    yield f"Machines: {'; '.join(sorted(machines))}."
+
+
+def describe_run(run: dict) -> tuple[str, ...]:
+    """What distinguishes a run from others but its seed; pools without masks have no start, fixed ones no rate."""
+    images = "all" if run["train_size"] is None else f"{run['train_size']:,}"
+    unused = fix_unused(run["pool"])
+    start = "–" if "start" in unused else run["start"]
+    rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
+    scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")
+    return (*scale, f"`{run['pool']}`", start, rate)
+
+
+BLOCKS = {
+    "paper-dsn": partial(compare_setting, "dsn"),
+    "paper-small": partial(compare_setting, "small"),
+    "paper-numbers": papers_numbers,
+    "paper-runs": paper_runs,
+}

@@ -152,3 +152,61 @@ def write_folder(root, counts, seed=0):
         for number in range(count):
             write_picture(root / place / f"{number:02}.png", seed=[seed, number, *place.encode()])
     return root
+
+
+def pack_tar(files):
+    """The bytes of a tar file that is not compressed."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def write_photos(root, each=10):
+    """Small JPEGs of three classes, ``each`` of a class and split; as ImageNet has them, a grey one, a CMYK one, and a
+    PNG with alpha that is called .JPEG are among them. Returns the path of one that is cut short.
+    """
+    for split, label in ((split, label) for split in ("train", "val") for label in range(3)):
+        for number in range(each):
+            path = root / split / f"n{label:02}" / f"{split}_{number:02}.JPEG"
+            mode = {1: "L", 2: "CMYK", 3: "RGBA"}.get(number if label == 0 else 0, "RGB")
+            size = [(60, 45), (45, 60), (50, 50)][number % 3]
+            write_picture(path, size, mode, [label, number, len(split)], format="PNG" if mode == "RGBA" else "JPEG")
+    broken = root / "train" / "n01" / "train_05.JPEG"
+    broken.write_bytes(broken.read_bytes()[:-200])
+    return broken
+
+
+IMAGENET_IDS = {1: "n02", 2: "n00", 3: "n01"}  # the devkit's numbers of classes are not in order of their names
+
+
+def write_devkit(path, ids, truth):
+    """``meta.mat`` and the validation images' labels, as the devkit has them; one synset has children."""
+    kind = [(name, object) for name in ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children")]
+    rows = [(number, name, f"words of {name}", "", 0, np.empty(0)) for number, name in ids.items()]
+    rows.append((len(ids) + 1, "n99", "all of them", "", len(ids), np.array(list(ids))))
+    buffer = io.BytesIO()
+    savemat(buffer, {"synsets": np.array(rows, kind)[:, None]}, do_compression=True)
+    labels = "".join(f"{number}\n" for number in truth).encode()
+    files = {"data/meta.mat": buffer.getvalue(), "data/ILSVRC2012_validation_ground_truth.txt": labels}
+    write_tar(path, files, "ILSVRC2012_devkit_t12")
+
+
+def write_imagenet(root, photos):
+    """The official tar files of the photos in class folders; returns the label of each validation image, in order."""
+    root.mkdir(parents=True, exist_ok=True)
+    classes = sorted(path.name for path in (photos / "train").iterdir())
+    inner = {
+        f"{name}.tar": pack_tar({path.name: path.read_bytes() for path in sorted((photos / "train" / name).iterdir())})
+        for name in reversed(classes)
+    }
+    (root / "ILSVRC2012_img_train.tar").write_bytes(pack_tar(inner))
+    val = sorted((photos / "val").rglob("*.JPEG"), key=lambda path: (path.name, path.parent.name))  # classes mixed
+    files = {f"ILSVRC2012_val_{number:08}.JPEG": path.read_bytes() for number, path in enumerate(val, 1)}
+    (root / "ILSVRC2012_img_val.tar").write_bytes(pack_tar(files))
+    numbers = {name: number for number, name in IMAGENET_IDS.items()}
+    write_devkit(root / "ILSVRC2012_devkit_t12.tar.gz", IMAGENET_IDS, [numbers[path.parent.name] for path in val])
+    return [classes.index(path.parent.name) for path in val]

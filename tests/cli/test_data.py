@@ -225,7 +225,7 @@ def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
     ("words", "part"),
     [
         ("get", "name"),
-        ("get imagenet", "unknown data 'imagenet'"),
+        ("get imagenett", "unknown data 'imagenett'"),
         ("get digits", "nothing to fetch"),
         ("get mnist --mirror here", "--mirror: wanted an address"),
         ("get mnist --data-dir file", "Not a directory: file/mnist"),

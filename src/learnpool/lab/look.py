@@ -140,7 +140,7 @@ def prepare_image(
         raise ValueError(f"look: --std must be above 0, got {min(std)}")
     if channels not in (1, 3):
         raise ValueError(f"look: the network wants {channels} channels; an image has 1 or 3")
-    pixels = fit_image(image, (channels, *(size or (image.height, image.width))), crop=False).float() / 255
+    pixels = fit_image(image, (channels, *(size or (image.height, image.width))), crop=None).float() / 255
     shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
     return (pixels - shift) / scale
 

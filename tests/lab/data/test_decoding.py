@@ -11,7 +11,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 
 from data_files import write_folder, write_picture
-from learnpool.lab.data import DataError, Files, decode, iter_batches, load, read_image
+from learnpool.lab.data import Crop, DataError, Files, decode, iter_batches, load, read_image
 from learnpool.lab.data.decoding import SUFFIXES, ignore_interrupts
 
 
@@ -20,7 +20,7 @@ from learnpool.lab.data.decoding import SUFFIXES, ignore_interrupts
 def test_scaled_cropped_and_mirrored(size, crop, tmp_path):
     """The same as scaling everything with Pillow and cutting the crop out."""
     write_picture(tmp_path / "x.png", size)
-    ours = decode(tmp_path / "x.png", 49, crop)
+    ours = decode(tmp_path / "x.png", Crop(49), crop)
     image = Image.open(tmp_path / "x.png")
     width, height = (max(56, round(56 / min(size) * length)) for length in size)
     scaled = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)).astype(int)
@@ -35,7 +35,7 @@ def test_scaled_cropped_and_mirrored(size, crop, tmp_path):
 def test_every_kind_of_image_becomes_three_channels(mode, tmp_path):
     path = tmp_path / ("x.tiff" if mode == "CMYK" else "x.png")
     write_picture(path, mode=mode)
-    assert decode(path, 16, (0.5, 0.5, 0.0)).shape == (3, 16, 16)
+    assert decode(path, Crop(16), (0.5, 0.5, 0.0)).shape == (3, 16, 16)
 
 
 def test_a_large_jpeg_is_decoded_at_a_lower_scale(tmp_path, monkeypatch):
@@ -43,10 +43,10 @@ def test_a_large_jpeg_is_decoded_at_a_lower_scale(tmp_path, monkeypatch):
     seen = []
     convert = Image.Image.convert
     monkeypatch.setattr(Image.Image, "convert", lambda self, *given: seen.append(self.size) or convert(self, *given))
-    small = decode(tmp_path / "x.jpg", 64, (0.5, 0.5, 0.0))
+    small = decode(tmp_path / "x.jpg", Crop(64))
     assert seen == [(100, 75)]
     write_picture(tmp_path / "x.png", (800, 600))
-    exact = decode(tmp_path / "x.png", 64, (0.5, 0.5, 0.0))
+    exact = decode(tmp_path / "x.png", Crop(64))
     assert (small.float() - exact.float()).abs().mean() < 4
 
 
@@ -57,7 +57,7 @@ def photos(tmp_path):
 
 
 def read_batches(files, batches, **options):
-    return list(iter_batches(files, batches, 24, **options))
+    return list(iter_batches(files, batches, Crop(24), **options))
 
 
 def test_batches_come_in_order(photos):
@@ -66,7 +66,7 @@ def test_batches_come_in_order(photos):
     assert [tuple(images.shape) for images, _ in out] == [(3, 3, 24, 24), (1, 3, 24, 24)]
     assert [labels.tolist() for _, labels in out] == [[0, 1, 0], [1]]
     assert out[0][0].dtype == torch.uint8
-    assert torch.equal(out[0][0][1], decode(photos.paths[14], 24, (0.5, 0.5, 0.0)))
+    assert torch.equal(out[0][0][1], decode(photos.paths[14], Crop(24)))
 
 
 def test_neither_workers_nor_sharing_change_a_pixel(photos):
@@ -142,7 +142,7 @@ def test_an_animation_gives_its_first_frame(tmp_path):
     buffer = io.BytesIO()
     frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
     (tmp_path / "x.gif").write_bytes(buffer.getvalue())
-    assert decode(tmp_path / "x.gif", 8, (0.5, 0.5, 0.0))[:, 4, 4].tolist() == [255, 0, 0]
+    assert decode(tmp_path / "x.gif", Crop(8))[:, 4, 4].tolist() == [255, 0, 0]
 
 
 GREY_16 = np.linspace(0, 65_535, 256).reshape(16, 16).round().astype(np.uint16)  # every grey level once
@@ -161,7 +161,7 @@ def test_16_bits_of_grey_are_scaled_to_8(suffix, tmp_path):
         Image.fromarray(GREY_16).save(path)
     image = read_image(path, "L")
     assert np.asarray(image).flatten().tolist() == list(range(256))
-    assert decode(path, 14)[0].float().mean() < 140  # not white
+    assert decode(path, Crop(14))[0].float().mean() < 140  # not white
 
 
 def test_12_bits_of_a_tiff_are_scaled_to_8(tmp_path):
@@ -221,4 +221,4 @@ def test_only_the_formats_we_name_are_opened(kind, tmp_path):
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES))
 def test_every_suffix_has_its_format(suffix, tmp_path):
     write_picture(tmp_path / f"x{suffix}", mode="L" if suffix == ".pgm" else "RGB")
-    assert decode(tmp_path / f"x{suffix}", 16).shape == (3, 16, 16)
+    assert decode(tmp_path / f"x{suffix}", Crop(16)).shape == (3, 16, 16)

@@ -4,14 +4,16 @@ import pytest
 import torch
 
 import learnpool
-from data_files import write_folder
+from data_files import write_folder, write_imagenet, write_photos
+from learnpool.lab.data import ImageError
 from learnpool.lab.runs import networks
+from learnpool.lab.runs.batches import load_batches
 from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import train
 from learnpool.nets import GoogLeNet
 from learnpool.nets.dsn import Table
-from runs import Stop, assert_same_run, stop_at
+from runs import ALONE, Stop, assert_same_run, stop_at
 
 pytestmark = pytest.mark.trains
 
@@ -87,3 +89,22 @@ def test_images_that_do_not_fit(net, table, message):
 def test_stride_2_convolutions_are_dsns():
     with pytest.raises(RunError, match="conv"):
         networks.build(Run(net="alexnet", pool="conv"), PHOTOS, 0)
+
+
+def test_official_files_of_imagenet_from_a_run_to_a_prediction(tmp_path):
+    """A truncated image, a grey one, a CMYK one and a PNG with alpha are among the 60."""
+    broken = write_photos(tmp_path / "photos")
+    write_imagenet(tmp_path / "data/imagenet", tmp_path / "photos")
+    run = preset("cpu", "imagenet", net="alexnet", pool="tree2+gated", **TINY)
+    with pytest.raises(ImageError, match=f"ILSVRC2012_img_train.tar:{broken.name}: wanted an image"):
+        train(run, tmp_path / "runs", data_dir=tmp_path / "data")
+    run = run.model_copy(update={"skip_broken": True})
+    result = train(run, tmp_path / "runs", data_dir=tmp_path / "data", workers=1)
+    assert result.images == {"train": 25, "validation": 4, "test": 30}
+    assert [name.rpartition(":")[2] for name in result.skipped] == [broken.name]
+    model = learnpool.load(tmp_path / "runs" / run.id)
+    assert model.classes == ("n00", "n01", "n02")
+    test = [tmp_path / f"photos/val/n00/val_0{number}.JPEG" for number in (1, 2, 3)]
+    whole = load_batches(run, tmp_path / "data", ALONE)
+    ((images, _),) = whole.test.iter_batches([torch.tensor([3, 6, 9])], slice(None), None)  # the same, in order of name
+    torch.testing.assert_close(model.predict(test).probabilities, model(images).softmax(1))

@@ -40,7 +40,7 @@ OTHERS = {
     "image_size": 64, "skip_broken": True, "train_size": 10, "validation": 10, "loss": "hinge", "epochs": 2, "batch": 8,
     "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
     "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
-    "compile": True, "milestones": (0.5,),
+    "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5,
 }  # fmt: skip
 
 
@@ -102,6 +102,8 @@ def test_a_run_survives_its_file():
         ({"net": "alexnet", "head_steps": 5}, r"^run: net: alexnet has no heads for head_steps$"),
         ({"net": "googlenet", "factors": "dsn"}, r"^run: net: googlenet has not DSN's factors$"),
         ({"schedule": "step", "rate": (2, 1)}, r"^run: milestones: wanted 1 between 2 rates, got 0$"),
+        ({"resize": 100}, r"^run: resize: wanted at least image_size, 128, got 100$"),
+        ({"min_area": 0}, r"^run: min_area"),
         ({"milestones": (0.5,)}, r"^run: milestones: onecycle has none$"),
         (
             {"schedule": "step", "rate": (3, 2, 1), "milestones": (0.5, 0.2)},
@@ -146,6 +148,8 @@ def test_the_papers_recipe_for_large_images(net, decay, epochs):
         assert schedule.rate_at(8 * 450_000 // 250) == pytest.approx(0.01 * 0.96)
         assert schedule.rate_at(449_999) == pytest.approx(0.01 * 0.96**31, rel=1e-4)
     assert (run.head_steps > 0) == (net != "alexnet")
+    assert run.crop.short == preset("modern", "photos", net=net).crop.short == 256
+    assert preset("cpu", "photos", net=net, image_size=64).crop.short == 73
     assert preset("paper", "photos", net=net, schedule="onecycle", rate=(0.1,)).milestones == ()
 
 

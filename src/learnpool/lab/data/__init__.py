@@ -8,8 +8,9 @@
 """
 
 from .augment import Augment
-from .catalog import NAMES
-from .decoding import crop_image, decode, iter_batches, read_image
+from .catalog import NAMES, is_streamed
+from .crops import VIEWS, Crop
+from .decoding import decode, iter_batches, read_image
 from .folder import drop_broken
 from .loading import compute_digest, load
 from .preparation import KINDS, Preparation, apply, fit, prepare
@@ -18,5 +19,5 @@ from .split import DataError, Dataset, Files, Folder, ImageError, Split, choose_
 __all__ = [
     "load", "compute_digest", "NAMES", "Dataset", "Split", "Folder", "Files", "DataError", "ImageError", "hold_out",
     "choose_subset", "prepare", "fit", "apply", "Preparation", "KINDS", "Augment", "iter_batches", "decode",
-    "crop_image", "read_image", "drop_broken",
+    "Crop", "VIEWS", "read_image", "drop_broken", "is_streamed",
 ]  # fmt: skip

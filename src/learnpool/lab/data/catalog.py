@@ -17,4 +17,10 @@ SOURCES: dict[str, Source] = {
         SVHN,
     )
 }
-NAMES = ("digits", *SOURCES)  # digits come with scikit-learn and have no files
+IN_MEMORY = ("digits", *SOURCES)  # digits come with scikit-learn and have no files
+NAMES = (*IN_MEMORY, "imagenet")
+
+
+def is_streamed(name: str) -> bool:
+    """Whether a data set is image files, decoded and cropped when a batch needs them: ImageNet, or any folder."""
+    return name not in IN_MEMORY

@@ -50,6 +50,8 @@ def fetch_dataset(
     """The files of a data set, verified and in place: ``DATA_DIR/NAME/FILE``."""
     if name == "digits":
         raise DataError("digits: nothing to fetch, they are part of scikit-learn")
+    if name == "imagenet":
+        raise DataError("imagenet: nothing to fetch; image-net.org gives its files to those who register")
     if name not in SOURCES:
         raise DataError(describe_unknown(name, tuple(SOURCES)))
     remotes = [remote for remote in SOURCES[name].remotes if extra or not remote.file.startswith("extra")]

@@ -9,9 +9,11 @@ import torch
 
 from ...names import suggest
 from . import cache
+from .archive import Member
 from .catalog import NAMES, SOURCES
 from .digits import read_digits
 from .folder import scan_folder
+from .imagenet import find_imagenet, has_official_files, scan_imagenet
 from .source import Source
 from .split import DataError, Dataset, Files, Folder, Split
 
@@ -24,8 +26,10 @@ def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
         return read_digits()
     if name in SOURCES:
         return _load_official(SOURCES[name], data_dir or get_data_directory())
+    if name == "imagenet":
+        return scan_imagenet(find_imagenet(data_dir or get_data_directory()))
     if Path(name).is_dir():
-        return scan_folder(Path(name))
+        return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
     raise DataError(describe_unknown(name, NAMES) + ", or the path of a folder of images")
 
 
@@ -40,10 +44,17 @@ def compute_digest(data: Dataset | Folder) -> str:
     parts: list[object] = [data.classes]
     for split in splits:
         if isinstance(split, Files):
-            parts += [[(str(path.relative_to(data.name)), path.stat().st_size) for path in split.paths], split.labels]
+            parts += [[_identify(path, Path(data.name)) for path in split.paths], split.labels]
         elif split is not None:
             parts += [split.images, split.labels]
     return cache.hash_parts(*parts)
+
+
+def _identify(path: Path | Member, root: Path) -> tuple[str, int]:
+    """What a file is known by: its path inside the folder, and its size."""
+    if isinstance(path, Member):
+        return f"{path.archive.name}:{path.name}", path.size
+    return str(path.relative_to(root)), path.stat().st_size
 
 
 def describe_unknown(name: str, known: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from ...explanation.pictures import GREY, INK
 from ...formatting import escape_control_characters
 from .. import files
 from ..figure import STYLE, SUFFIXES
+from .crops import Crop
 from .decoding import iter_batches
 from .split import Dataset, Files, Folder, sample_balanced
 
@@ -75,5 +76,5 @@ def sample(data: Dataset | Folder, each: int, seed: int) -> tuple[Tensor, Tensor
         indices.append(members[order])
     split = data.train.take(torch.cat(indices))
     if isinstance(split, Files):
-        return next(iter_batches(split, [torch.arange(len(split))], SIZE))
+        return next(iter_batches(split, [torch.arange(len(split))], Crop(SIZE)))
     return split.images, split.labels

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .archive import Member
 
 VALIDATION_SIZE = 5_000  # at most
 SVHN_VALIDATION = {"train": 400, "extra": 200}  # images of each class
@@ -40,7 +43,7 @@ class Split:
 class Files:
     """Image files, decoded only when a batch needs them (``iter_batches``); ``labels`` int64 [N]."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[Path | Member, ...]
     labels: Tensor
 
     def __len__(self) -> int:

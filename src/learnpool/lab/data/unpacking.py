@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import tarfile
 import zlib
@@ -73,18 +74,21 @@ class LimitedReader:
         return block
 
 
-def check_mat_size(path: Path, limit: int) -> None:
-    """Refuse a MATLAB file that is cut short or unpacks to more than ``limit`` bytes; keeps no more than a block."""
-    total = 0
-    with path.open("rb") as file:
+def check_mat_size(path: Path, limit: int, content: bytes | None = None) -> None:
+    """Refuse a MATLAB file that is cut short or unpacks to more than ``limit`` bytes; keeps no more than a block.
+
+    ``content`` is that of a file that is itself packed in ``path``.
+    """
+    total, length = 0, path.stat().st_size if content is None else len(content)
+    with path.open("rb") if content is None else io.BytesIO(content) as file:
         header = file.read(MAT_HEADER)
         order = {b"IM": "<", b"MI": ">"}.get(header[126:], "")
         if not order:  # no file that could be compressed
-            total = path.stat().st_size
+            total = length
         while order and len(tag := file.read(8)) == 8:
             kind, size = struct.unpack(f"{order}II", tag)
             end = file.tell() + size
-            if end > path.stat().st_size:
+            if end > length:
                 raise DataError(f"{path}: wanted a whole MATLAB file, got a broken one (it ends too early)")
             if kind == MAT_COMPRESSED:
                 for block in _iter_unpacked(file, end):

@@ -53,7 +53,7 @@ class ImageFiles:
     """Image files, decoded by worker processes when their turn comes and prepared here."""
 
     files: data.Files
-    size: int
+    crop: data.Crop
     preparation: data.Preparation
     workers: int
     augment: bool = False
@@ -62,11 +62,13 @@ class ImageFiles:
     def labels(self) -> Tensor:
         return self.files.labels
 
-    def iter_batches(self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None) -> Pairs:
-        """``rows`` of every batch of indices, augmented if there is a generator."""
+    def iter_batches(
+        self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None, views: int = 1
+    ) -> Pairs:
+        """``rows`` of every batch of indices, augmented if there is a generator; see ``data.iter_batches``."""
         drawn = generator if self.augment else None
         local = [index[rows] for index in batches]
-        for images, labels in data.iter_batches(self.files, local, self.size, drawn, self.workers):
+        for images, labels in data.iter_batches(self.files, local, self.crop, drawn, self.workers, views=views):
             yield self.preparation(images), labels
 
 
@@ -148,7 +150,7 @@ def _prepare_files(
     """A folder is prepared by what was fitted on a sample of its training images."""
     generator = torch.Generator().manual_seed(derive_seed(run, "sample"))
     sample = torch.randperm(len(splits[0]), generator=generator)[:FIT_SAMPLE].split(100)
-    pixels = torch.cat([images for images, _ in data.iter_batches(splits[0], sample, run.image_size, None, workers)])
+    pixels = torch.cat([images for images, _ in data.iter_batches(splits[0], sample, run.crop, None, workers)])
     preparation = data.fit(run.prepare, pixels)
-    shared = run.image_size, preparation, workers
+    shared = run.crop, preparation, workers
     return [ImageFiles(files, *shared, augment=files is splits[0] and run.mirror) for files in splits], preparation

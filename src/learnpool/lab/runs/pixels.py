@@ -18,10 +18,10 @@ KINDS = "an image file, a PIL image, an array or a tensor, or a list of them"
 GRAY, COLOR = (1,), (3, 4)  # channels
 
 
-def read_images(images: Any, shape: Sequence[int], crop: bool) -> tuple[Tensor, bool]:
+def read_images(images: Any, shape: Sequence[int], crop: data.Crop | None) -> tuple[Tensor, bool]:
     """``[N, *shape]``, and whether ``images`` was a single one.
 
-    ``crop``: as a folder's images are, the middle of the scaled image; else all of it is scaled.
+    ``crop``: as a folder's images are, the middle of the scaled image; without it all of an image is scaled.
     """
     single = True
     if isinstance(images, (list, tuple)):
@@ -44,11 +44,11 @@ def read_images(images: Any, shape: Sequence[int], crop: bool) -> tuple[Tensor, 
     return torch.stack(fitted) if fitted else torch.empty(0, *shape, dtype=torch.uint8), single
 
 
-def read_file(path: Path, shape: Sequence[int], crop: bool) -> Tensor:
+def read_file(path: Path, shape: Sequence[int], crop: data.Crop | None) -> Tensor:
     """An image file; ValueError if it is none."""
     try:
         if crop:
-            return data.decode(path, shape[1])
+            return data.decode(path, crop)
         image = data.read_image(path)
     except FileNotFoundError:
         raise ValueError(f"predict: no such file: {path}") from None
@@ -59,13 +59,13 @@ def read_file(path: Path, shape: Sequence[int], crop: bool) -> Tensor:
     return fit_image(image, shape, crop)
 
 
-def fit_image(image: Image.Image, shape: Sequence[int], crop: bool) -> Tensor:
+def fit_image(image: Image.Image, shape: Sequence[int], crop: data.Crop | None) -> Tensor:
     """uint8 ``[channels, height, width]``; grey for one channel."""
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"predict: wanted an image of 8 bits, got one of mode {image.mode}")
     channels, height, width = shape
     if crop:
-        return data.crop_image(image.convert("RGB"), height)
+        return crop.take(image.convert("RGB"))
     image = image.convert("L" if channels == 1 else "RGB")
     if (image.height, image.width) != (height, width):
         image = image.resize((width, height), Image.Resampling.BILINEAR)

@@ -102,13 +102,18 @@ class Predictor:
         Probabilities are the softmax of the network's votes; after training with the hinge loss they order the classes,
         and are no more than that.
         """
-        pixels, single = read_images(images, self.image, self.run.data not in data.NAMES)
+        pixels, single = read_images(images, self.image, self.crop)
         predictions = Predictions(self.classes, torch.cat([self._predict(some) for some in pixels.split(AT_ONCE)]))
         return predictions[0] if single else predictions
 
+    @property
+    def crop(self) -> data.Crop | None:
+        """How images are cropped; None if they are scaled as a whole."""
+        return self.run.crop if data.is_streamed(self.run.data) else None
+
     def prepare(self, images: Any) -> Tensor:
         """``[N, channels, height, width]``, as the run prepared its own images: what the network itself takes."""
-        pixels, _ = read_images(images, self.image, self.run.data not in data.NAMES)
+        pixels, _ = read_images(images, self.image, self.crop)
         return self._prepare(pixels)
 
     def _prepare(self, pixels: Tensor) -> Tensor:

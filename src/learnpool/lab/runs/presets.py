@@ -80,6 +80,7 @@ def adapt(name: str, net: str) -> dict[str, Any]:
         return {"factors": "plain", "head_steps": 0}
     fields: dict[str, Any] = {
         "image_size": IMAGE_SIZES[net],
+        "resize": 256 if net == "alexnet" else None,  # 8/7 of 224 is 256 anyway
         "mirror": True,
         "pad": 0,
         "loss": "softmax",
@@ -88,7 +89,8 @@ def adapt(name: str, net: str) -> dict[str, Any]:
     if name == "paper":
         return fields | {"prepare": "mean", "factors": "caffe", "batch": 256, "schedule": "step"} | PAPER_RECIPES[net]
     rate = 0.05 if net == "googlenet-bn" else 0.01  # without normalisation a higher one diverges
-    return fields | {"factors": "plain", "batch": 64, "rate": (rate,)}
+    fields |= {"factors": "plain", "batch": 64, "rate": (rate,), "min_area": 0.25}
+    return fields | ({"image_size": 112, "resize": None} if name == "cpu" else {})
 
 
 PRESETS: dict[str, Callable[[str], dict[str, Any]]] = {"paper": paper, "modern": modern, "cpu": cpu}
@@ -107,6 +109,8 @@ def preset(name: str, data: str, **changes: Any) -> Run:
         fields |= adapt(name, net)
     if "schedule" in changes and "rate" not in changes and changes["schedule"] != fields.get("schedule", "onecycle"):
         raise RunError(f"rate: the rates of {name} are for its own schedule; give rate with schedule")
+    if "image_size" in changes:
+        fields.pop("resize", None)  # of the preset's own size
     if changes.get("schedule", "step") != "step":
         fields.pop("milestones", None)
     return make_run(fields | {"data": data} | changes)

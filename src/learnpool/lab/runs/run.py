@@ -18,11 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ...formatting import is_utf8
 from ...names import parse, suggest
 from ...nets.dsn import STRIDED
+from ..data.crops import Crop
 
 OWN_NETS = ("dsn", "alexnet", "googlenet", "googlenet-bn")
 SUPERVISED_NETS = ("dsn", "googlenet", "googlenet-bn")  # have classifiers on the way, for training
 
-LATER_FIELDS = ("milestones",)  # newer than the first ids, which must not change
+LATER_FIELDS = ("milestones", "resize", "min_area")  # newer than the first ids, which must not change
 
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -57,6 +58,15 @@ class Run(BaseModel):
         False, description="augmentation: mirror every second image; a folder's are cropped at random too"
     )
     image_size: int = Field(128, ge=8, le=10**5, description="a folder's images: cropped to this height and width")
+    resize: int | None = Field(
+        None,
+        ge=8,
+        le=10**5,
+        description="a folder's images: shorter side before the crop; 8/7 of image_size if not given",
+    )
+    min_area: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="augmentation: a folder's images: random crops have this part of the area or more"
+    )
     skip_broken: bool = Field(False, description="a folder's images: leave out those that do not decode")
     train_size: int | None = Field(None, gt=0, description="only so many training images, balanced over classes")
     validation: int | None = Field(None, gt=0, description="images held out; 5,000 or a tenth if not given")
@@ -107,6 +117,8 @@ class Run(BaseModel):
             raise ValueError(f"net: {self.net} has not DSN's factors")
         if self.head_steps and self.net not in SUPERVISED_NETS:
             raise ValueError(f"net: {self.net} has no heads for head_steps")
+        if self.resize is not None and self.resize < self.image_size:
+            raise ValueError(f"resize: wanted at least image_size, {self.image_size}, got {self.resize}")
         if self.schedule == "onecycle" and len(self.rate) > 1:
             raise ValueError(f"rate: onecycle has one peak, got {len(self.rate)} rates")
         if self.schedule == "step" and len(self.milestones) != len(self.rate) - 1:
@@ -124,6 +136,11 @@ class Run(BaseModel):
     def memory_format(self) -> torch.memory_format:
         """The memory layout of images and weights."""
         return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    @property
+    def crop(self) -> Crop:
+        """How a folder's images are cropped."""
+        return Crop(self.image_size, self.resize, self.min_area)
 
     @property
     def id(self) -> str:

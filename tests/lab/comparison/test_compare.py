@@ -295,7 +295,7 @@ def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
         ("--pools max,max", "--pools: wanted at least two to compare, got max"),
         ("--pools ,", "--pools: wanted at least two to compare, got none"),
         ("--pools max,gatet", "unknown pool 'gatet' (did you mean 'gated'?)"),
-        ("--data imagenet", "unknown data 'imagenet'"),
+        ("--data imagenett", "unknown data 'imagenett'"),
         ("--data mnist --data-dir .", "mnist: none of its files found in ."),
         ("--data photos", "photos: wanted a folder for each of at least two classes, got 1: only"),
         ("--model nowhere:net", "net: cannot import nowhere"),

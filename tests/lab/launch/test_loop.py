@@ -122,8 +122,8 @@ def test_a_run_that_always_dies_is_given_up(dying, tmp_path):
 
 
 def test_a_mistake_of_the_user_is_told_as_in_one_process(tmp_path):
-    with pytest.raises(DataError, match="unknown data 'imagenet'"):
-        launch([Run(data="imagenet")], tmp_path, 1, lambda done: None)
+    with pytest.raises(DataError, match="unknown data 'imagenett'"):
+        launch([Run(data="imagenett")], tmp_path, 1, lambda done: None)
     with pytest.raises(RunError, match="^net: cannot import nowhere"):
         launch([Run(net="nowhere:net")], tmp_path, 1, lambda done: None)
     assert not list(tmp_path.iterdir())
@@ -147,7 +147,7 @@ def test_nobody_hears_an_error_that_comes_too_late(tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit):
-            lab.train_in_worker(theirs, Run(data="imagenet"), tmp_path, {})
+            lab.train_in_worker(theirs, Run(data="imagenett"), tmp_path, {})
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])

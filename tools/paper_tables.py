@@ -8,8 +8,8 @@ from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number
 from learnpool.lab.comparison.summary import PoolSummary
 from learnpool.lab.experiments import reproduce
-from learnpool.lab.experiments.error_table import format_value
-from learnpool.lab.experiments.experiment import Scale, fix_unused
+from learnpool.lab.paper import format_value
+from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
 from run_tables import format_start, read
 
@@ -26,15 +26,17 @@ class Setting(NamedTuple):
         return Results(RESULTS / self.folder / "runs")
 
 
-def scarce(seeds: int, **changes: Any) -> Scale:
+def make_small_scale(seeds: int, **changes: Any) -> Scale:
     """A fifth of CIFAR10's training images, augmented, in the `cpu` preset."""
     return Scale("cpu", seeds, ("cifar10+",), {"train_size": 10000, "epochs": 20, **changes})
 
 
 SETTINGS = {
-    "dsn": Setting("the paper's network", "paper", scarce(5, rate=(0.05,))),
+    "dsn": Setting("the paper's network", "paper", make_small_scale(5, rate=(0.05,))),
     "small": Setting(
-        "a network with batch normalisation", "paper/small", scarce(3, net="learnpool.nets:small", rate=(0.1,))
+        "a network with batch normalisation",
+        "paper/small",
+        make_small_scale(3, net="learnpool.nets:small", rate=(0.1,)),
     ),
 }
 POOLS = (
@@ -44,7 +46,7 @@ POOLS = (
 
 def compare_pools(setting: Setting) -> dict[str, PoolSummary]:
     """The pools of which at least one seed is finished, each beside max."""
-    groups = {pool: setting.scale.runs(*setting.scale.data, pool) for pool in POOLS}
+    groups = {pool: setting.scale.list_runs(*setting.scale.data, pool) for pool in POOLS}
     return setting.results.summarize(groups)
 
 
@@ -66,7 +68,7 @@ def paper_answer() -> Iterator[str]:
     yield "| pools | " + " | ".join(f"{title}: error, % | difference to max" for title in compared) + " |"
     yield "|---" * (1 + 2 * len(compared)) + "|"
     for pool in POOLS:
-        summaries = [lines.get(pool) for lines in compared.values()]
+        summaries = [by_pool.get(pool) for by_pool in compared.values()]
         if any(summaries):
             cells = [f"{format_mean(s.errors)} | {format_difference(s)}" if s else "– | –" for s in summaries]
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
@@ -75,14 +77,20 @@ def paper_answer() -> Iterator[str]:
 def compare_setting(name: str) -> Iterator[str]:
     """A table of one setting: every pool with its seeds, parameters, errors and its difference to max."""
     setting = SETTINGS[name]
-    lines = compare_pools(setting)
+    summaries = compare_pools(setting)
     yield "| pools | parameters in them | seeds | validation error, % | test error, % | difference to max, points |"
     yield "|---" * 6 + "|"
-    for pool, line in lines.items():
-        entries = setting.results.find_all(setting.scale.runs(*setting.scale.data, pool))
+    for pool, summary in summaries.items():
+        entries = setting.results.find_all(setting.scale.list_runs(*setting.scale.data, pool))
         validation = format_mean([entry.result.validation_error for entry in entries])
-        cells = [f"`{pool}`", f"{line.pool_parameters}", f"{len(line.errors)}", validation, format_mean(line.errors)]
-        yield f"| {' | '.join([*cells, format_difference(line)])} |"
+        cells = [
+            f"`{pool}`",
+            f"{summary.pool_parameters}",
+            f"{len(summary.errors)}",
+            validation,
+            format_mean(summary.errors),
+        ]
+        yield f"| {' | '.join([*cells, format_difference(summary)])} |"
 
 
 def papers_numbers() -> Iterator[str]:
@@ -94,7 +102,7 @@ def papers_numbers() -> Iterator[str]:
     for name in ("table1", "table2", "filter", "depth", "alternatives", "sharing"):
         experiment = reproduce.find(name)
         for index, row in enumerate(experiment.TABLE.rows):
-            entries = setting.results.find_all(row.runs(setting.scale, data))
+            entries = setting.results.find_all(row.list_runs(setting.scale, data))
             ours = format_mean([entry.result.test_error for entry in entries]) if entries else "not run"
             papers = row.paper.get(data, row.paper.get("cifar10"))
             published = format_value(papers) + " (CIFAR10)" * (papers is not None and data not in row.paper)
@@ -103,7 +111,7 @@ def papers_numbers() -> Iterator[str]:
 
 
 def paper_runs() -> Iterator[str]:
-    """Every finished run of the paper's experiments, seeds of the same run in one line."""
+    """Every finished run of the paper's experiments, seeds of the same run in one summary."""
     heads = [
         "network",
         "data",
@@ -135,7 +143,7 @@ def paper_runs() -> Iterator[str]:
 def describe_run(run: dict) -> tuple[str, ...]:
     """What distinguishes a run from others but its seed; pools without masks have no start, fixed ones no rate."""
     images = "all" if run["train_size"] is None else f"{run['train_size']:,}"
-    unused = fix_unused(run["pool"])
+    unused = fix_unused_fields(run["pool"])
     start = "–" if "start" in unused else run["start"]
     rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
     scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")

@@ -61,9 +61,9 @@ def format_html_table(rows: Sequence[Sequence[str]], right: Collection[int] = ()
     return "\n".join(["<table>", *lines, "</table>"])
 
 
-def is_utf8(name: str) -> bool:
-    """Whether a name from the file system has a spelling in UTF-8; Python keeps other bytes as surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written in UTF-8; Python keeps other bytes of a file's name as surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def escape_control_characters(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from learnpool.lab.paper import PAPER, SETS, find_error, read_table
+from learnpool.lab.paper import PAPER, SETS, find_error, format_value, read_table
 
 POOLS = (*read_table("table1"), "tree2+max", "tree3+max", "tree2+gated", "tree3+gated", "conv")
 COLUMNS = {
@@ -50,3 +50,9 @@ def test_only_known_data_sets_are_named():
     for table in ("table1", "table1_text", "table2", "table4"):
         for row in PAPER[table].values():
             assert set(row) <= {*SETS, "label"}
+
+
+def test_a_value_with_and_without_its_spread():
+    assert format_value((9.17, None)) == "9.17"
+    assert format_value((6.62, 0.21)) == "6.62 ± 0.21"
+    assert format_value(None) == "–"

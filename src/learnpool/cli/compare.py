@@ -70,7 +70,7 @@ def compare(
             return
         compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **arguments)
     if as_json:
-        records = [lab.to_record(one) for one in compared.values()]
+        records = [lab.make_record(one) for one in compared.values()]
         print(json.dumps(records if len(records) > 1 else records[0], indent=1, ensure_ascii=False))
         return
     for page, one in compared.items():

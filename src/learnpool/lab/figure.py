@@ -80,8 +80,8 @@ def compute_rows() -> list[Row]:
 
 def draw() -> Figure:
     """The figure, on a white ground of its own."""
-    drawn = compute_rows()
-    height = TOP + STEP * len(drawn) + 6
+    rows = compute_rows()
+    height = TOP + STEP * len(rows) + 6
     figure = Figure(figsize=(WIDTH / 100, height / 100), facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
     axes.axis("off")
@@ -94,10 +94,10 @@ def draw() -> Figure:
         (OUTPUT_AT + 41, "output", "center"),
     ):
         axes.text(x, 27, head, color=GREY, fontsize=9, ha=align, va="center")
-    middle = TOP + STEP * len(drawn) / 2
+    middle = TOP + STEP * len(rows) / 2
     axes.text(REGION_AT + 57, middle - 71, "region $x$", color=GREY, fontsize=9, ha="center", va="center")
     draw_cells(axes, REGION, REGION_AT, middle - 57, VALUES, GREY, cell=38, fontsize=11)
-    for place, row in enumerate(drawn):
+    for place, row in enumerate(rows):
         y = TOP + STEP * (place + 0.5)
         axes.plot([POOL_AT, WIDTH - 20], [y - STEP / 2] * 2, color=PALE, linewidth=0.8)
         draw_arrow(axes, (REGION_AT + 118, middle), (POOL_AT - 8, y))

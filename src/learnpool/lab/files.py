@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..formatting import is_utf8
+
 
 def make_directory(path: Path) -> None:
     """Make a directory that can be written to, so that a full or read-only disk is an error before the work."""
@@ -51,7 +53,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a file of indented JSON; a name that is not UTF-8 is written in escapes."""
     text = json.dumps(record, indent=1, ensure_ascii=False)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_utf8(text):
         text = json.dumps(record, indent=1)
     write_bytes(path, (text + "\n").encode())
 

@@ -1,4 +1,4 @@
-"""For ``learnpool doctor``: what only a GPU can show of its kernels. A check returns what went wrong, or nothing."""
+"""For ``learnpool doctor``: what only a GPU can show about its kernels. A check returns what went wrong, or ""."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .. import GatedPool2d
 from ..ops import reference, triton
 
 
-def _make(device: torch.device) -> tuple[GatedPool2d, Tensor, Tensor]:
+def _make_case(device: torch.device) -> tuple[GatedPool2d, Tensor, Tensor]:
     layer = GatedPool2d(3, 2, 1).to(device)
     x = torch.randn(4, 16, 33, 35, device=device)
-    return layer, x, _expect(layer, x)
+    return layer, x, _compute_expected(layer, x)
 
 
-def _expect(layer: GatedPool2d, x: Tensor) -> Tensor:
+def _compute_expected(layer: GatedPool2d, x: Tensor) -> Tensor:
     assert layer.weight is not None
     none = x.new_empty((0, 1, 1, 1))
     return reference.forward(x, layer.weight.detach(), none, layer.tree.program, layer.window)
 
 
-def _differs(y: Tensor, expected: Tensor) -> str:
+def _describe_difference(y: Tensor, expected: Tensor) -> str:
     return "" if torch.allclose(y, expected, rtol=1e-4, atol=1e-4) else "differs from the reference"
 
 
 def check_stream(device: torch.device) -> str:
     """Kernels run on the current stream: behind slow work queued there, not before it."""
-    layer, x, expected = _make(device)
+    layer, x, expected = _make_case(device)
     triton.warm_up(layer, x)
     late = torch.zeros_like(x)
     stream = torch.cuda.Stream(device)
@@ -39,12 +39,12 @@ def check_stream(device: torch.device) -> str:
         late.copy_(x)
         y = layer(late)
     stream.synchronize()
-    return _differs(y, expected)
+    return _describe_difference(y, expected)
 
 
 def check_graph(device: torch.device) -> str:
     """A training step can be captured after ``warm_up``, and replays on new data."""
-    layer, x, _ = _make(device)
+    layer, x, _ = _make_case(device)
     triton.warm_up(layer, x)
     static = x.clone().requires_grad_()
     graph = torch.cuda.CUDAGraph()
@@ -58,7 +58,7 @@ def check_graph(device: torch.device) -> str:
     fresh = static.detach().clone().requires_grad_()
     z = layer(fresh)
     wanted = torch.autograd.grad(z, [fresh, *layer.parameters()], torch.ones_like(z))
-    return _differs(y, _expect(layer, fresh)) or "".join(map(_differs, grads, wanted))
+    return _describe_difference(y, _compute_expected(layer, fresh)) or "".join(map(_describe_difference, grads, wanted))
 
 
 def check_second_device(device: torch.device) -> str:
@@ -66,21 +66,21 @@ def check_second_device(device: torch.device) -> str:
     if torch.cuda.device_count() < 2:
         return "not checked: one device"
     other = torch.device("cuda", (torch.cuda.current_device() + 1) % torch.cuda.device_count())
-    layer, x, expected = _make(other)
+    layer, x, expected = _make_case(other)
     with torch.no_grad():
-        return _differs(layer(x), expected)
+        return _describe_difference(layer(x), expected)
 
 
 def check_misaligned(device: torch.device) -> str:
     """Storage offsets that are no multiple of 16 bytes."""
-    layer, x, expected = _make(device)
+    layer, x, expected = _make_case(device)
     flat = torch.empty(x.numel() + 1, device=device)
     moved = flat[1:].view_as(x).copy_(x)
     with torch.no_grad():
-        return _differs(layer(x), expected) or _differs(layer(moved), expected)
+        return _describe_difference(layer(x), expected) or _describe_difference(layer(moved), expected)
 
 
-def check_far(device: torch.device) -> str:
+def check_large_offsets(device: torch.device) -> str:
     """An input of more than 2³¹ cells."""
     cells = 2**31 + 2**20
     if torch.cuda.mem_get_info(device)[0] < 8 * cells:
@@ -89,12 +89,12 @@ def check_far(device: torch.device) -> str:
     x = torch.zeros(cells // 4096, 1, 64, 64, device=device, dtype=torch.float16)
     x[-1] = torch.randn(1, 64, 64, device=device)
     with torch.no_grad():
-        return _differs(layer(x)[-1:].float(), _expect(layer, x[-1:]).float())
+        return _describe_difference(layer(x)[-1:].float(), _compute_expected(layer, x[-1:]).float())
 
 
 def check_determinism(device: torch.device) -> str:
     """The same bits every time."""
-    layer, x, _ = _make(device)
+    layer, x, _ = _make_case(device)
     x.requires_grad_()
     inputs = [x, *layer.parameters()]
     first, second = (torch.autograd.grad(layer(x).sin().sum(), inputs) for _ in range(2))
@@ -106,6 +106,6 @@ CHECKS: dict[str, Callable[[torch.device], str]] = {
     "CUDA graph": check_graph,
     "second device": check_second_device,
     "misaligned storage": check_misaligned,
-    "more than 2³¹ cells": check_far,
+    "more than 2³¹ cells": check_large_offsets,
     "same bits": check_determinism,
 }

@@ -1,4 +1,4 @@
-"""The picture of one image in one network: what its pools learned, and what their gates choose on that image."""
+"""What the pools of a trained network do on one image, as a table and a picture."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..explanation import Explanation, explain
 from ..explanation.measurement import find_learned_pools
+from ..ops.window import format_size
 from . import files
 from .data import read_image
 from .figure import STYLE
@@ -52,7 +53,7 @@ def look(
     try:
         explanation = explain(net, pixels[None])
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        shape, reason = "×".join(map(str, pixels.shape)), str(error).splitlines()[0]
+        shape, reason = format_size(pixels.shape), str(error).splitlines()[0]
         hint = "; --size gives another" if not checkpoint.is_dir() else ""
         raise ValueError(f"look: the network does not take an image of {shape} ({reason}){hint}") from None
     with mpl.rc_context(STYLE):

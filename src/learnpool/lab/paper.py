@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..formatting import format_number
+
 Value = tuple[float, float | None]  # mean, standard deviation
 
 PAPER: Mapping[str, Any] = json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8"))
@@ -21,6 +23,13 @@ SETS = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 def read_value(entry: list[float] | None) -> Value | None:
     """``[8.09, 0.19]`` or ``[9.10]`` of the file as mean and spread."""
     return None if entry is None else (entry[0], entry[1] if len(entry) > 1 else None)
+
+
+def format_value(value: Value | None) -> str:
+    """``8.09 ± 0.19``."""
+    if value is None:
+        return "–"
+    return format_number(value[0]) + ("" if value[1] is None else f" ± {value[1]:g}")
 
 
 def read_table(name: str) -> dict[str, dict[str, Value]]:

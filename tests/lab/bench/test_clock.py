@@ -59,4 +59,4 @@ def test_a_gpu_that_is_not_here(learnpool):
     for command in (("bench", "pools"), ("bench", "net")):
         status, _, error = learnpool(*command, "--device", "cuda:99")
         assert (status, len(error.splitlines())) == (2, 1)
-        assert "--device: 'cuda:99' is not here" in error
+        assert "--device: wanted cuda:99" in error

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from learnpool.lab.comparison.answer import compose_answer, describe_pool, format_error
+from learnpool.lab.comparison.answer import compose_answer, describe_result, format_error
 from learnpool.lab.comparison.summary import PairedDifference, RunScore, count_seeds_needed, summarize
 
 IMAGES = 200  # one of them is half a point
@@ -27,7 +27,7 @@ def test_the_sentence_has_the_form_that_was_promised():
     pools = summaries(max=[5.0, 5.5, 5.0], gated=[4.5, 5.5, 4.5])
     wanted = "gated: 0.33 points less test error than max (95 % interval −1.58 … 0.91 over 3 seeds): "
     wanted += "not significant (p = 0.37); 1 parameter, +10 % time"
-    assert describe_pool(pools[1], "max", 1) == wanted
+    assert describe_result(pools[1], "max", 1) == wanted
     # The spread of 0.29 is below one image, so 0.5 is taken: d = 2/3, for which 80 % power at 5 % takes 20 pairs.
     assert count_seeds_needed(2 / 3, 0.05) == 20
     assert compose_answer(pools)[1].startswith("17 more seeds would show it with 80 % chance, if the true difference")
@@ -55,13 +55,13 @@ def test_more_error_is_called_more():
 def test_the_interval_is_that_of_the_table_whatever_the_word(mean, text):
     pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])[1]
     test = replace(pool.difference.test, low=-0.3, high=0.2)
-    assert describe_pool(replace(pool, difference=PairedDifference(mean, test)), "max", 1).startswith(text)
+    assert describe_result(replace(pool, difference=PairedDifference(mean, test)), "max", 1).startswith(text)
 
 
 @pytest.mark.parametrize(("extra", "text"), [(-1_500, "−1,500"), (-1, "−1"), (0, "0"), (1_500, "1,500")])
 def test_fewer_parameters_have_their_sign(extra, text):
     pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])[1]
-    assert f"; {text} parameters, +10 % time" in describe_pool(replace(pool, extra_parameters=extra), "max", 1)
+    assert f"; {text} parameters, +10 % time" in describe_result(replace(pool, extra_parameters=extra), "max", 1)
 
 
 def test_an_error_has_its_spread():

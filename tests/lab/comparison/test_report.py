@@ -116,14 +116,8 @@ def test_lines_of_chance_and_paper_where_they_fit(comparison):
     assert ">chance<" not in charts.draw_curves(compared, "train_loss", "training loss", 1e-6)
     near, far = (charts.draw_errors(compared, {"gated": error}) for error in (compared.pools[0].mean, 7.9))
     assert near != far == charts.draw_errors(compared, {})  # a diamond, or nothing
-    assert charts.fits(92, [8, 9]) is charts.fits(0.4, [8, 9]) is False
-    assert charts.fits(7.3, [8, 9]) is charts.fits(90, [60, 85]) is True
-
-
-def test_a_value_of_the_paper_with_and_without_its_spread():
-    assert report.format_paper_error((9.17, None)) == "9.17"
-    assert report.format_paper_error((6.62, 0.21)) == "6.62 ± 0.21"
-    assert report.format_paper_error(None) is None
+    assert charts.fits_axis(92, [8, 9]) is charts.fits_axis(0.4, [8, 9]) is False
+    assert charts.fits_axis(7.3, [8, 9]) is charts.fits_axis(90, [60, 85]) is True
 
 
 def test_the_command_names_the_directories(comparison, monkeypatch, tmp_path):

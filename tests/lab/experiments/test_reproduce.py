@@ -63,7 +63,7 @@ def test_numbers_of_a_page_are_those_of_the_run_files(site):
     found = read(site, "table1")["digits"]
     for label, errors in found.items():
         pool = next(pool for pool, row in PAPER["table1"].items() if row["label"] == label)
-        results = [read_result(site[0] / "runs" / run.id) for run in TINY.runs("digits", pool)]
+        results = [read_result(site[0] / "runs" / run.id) for run in TINY.list_runs("digits", pool)]
         assert errors == [result.test_error for result in results]
     assert list(found) == [row["label"] for row in PAPER["table1"].values()]
 
@@ -72,7 +72,7 @@ def test_no_change_of_the_images_is_the_plain_error_exactly(site):
     found = read(site, "invariance")["digits"]
     assert list(found) == list(invariance.POOLS.values())
     for pool, label in invariance.POOLS.items():
-        for run, measured in zip(TINY.runs("digits", pool), found[label], strict=True):
+        for run, measured in zip(TINY.list_runs("digits", pool), found[label], strict=True):
             error = read_result(site[0] / "runs" / run.id).test_error
             for kind, (_, _change, amounts, none) in invariance.CHANGES.items():
                 assert list(measured[kind]) == [f"{amount:g}" for amount in amounts]
@@ -156,7 +156,7 @@ def test_differences_to_the_papers_recipe_are_named():
 
 
 def test_augmented_and_plain_cifar10_are_different_runs():
-    plain, augmented = (Scale().runs(data, "max")[0] for data in ("cifar10", "cifar10+"))
+    plain, augmented = (Scale().list_runs(data, "max")[0] for data in ("cifar10", "cifar10+"))
     assert (plain.pad, plain.mirror, augmented.pad, augmented.mirror) == (0, False, 4, True)
     assert {name for name in VARIANTS if name != "digits"} == set(SETS)
 
@@ -164,12 +164,13 @@ def test_augmented_and_plain_cifar10_are_different_runs():
 def test_one_run_serves_all_starts_and_rates_of_pools_that_do_not_have_them():
     one, other = Scale(changes={"start": "neutral"}), Scale(changes={"start": "spread", "pool_rate": 10.0})
     same = {
-        pool: one.runs("cifar10", pool) == other.runs("cifar10", pool) for pool in ("max", "half", "stochastic", "conv")
+        pool: one.list_runs("cifar10", pool) == other.list_runs("cifar10", pool)
+        for pool in ("max", "half", "stochastic", "conv")
     }
     assert all(same.values())
-    (mixed, *_), (faster, *_) = (scale.runs("cifar10", "mixed") for scale in (one, other))
+    (mixed, *_), (faster, *_) = (scale.list_runs("cifar10", "mixed") for scale in (one, other))
     assert (mixed.start, faster.start, faster.pool_rate) == ("neutral", "neutral", 10)  # a proportion has a rate
-    assert other.runs("cifar10", "max+gated")[0].start == "spread"
+    assert other.list_runs("cifar10", "max+gated")[0].start == "spread"
 
 
 def test_mistakes_are_one_line(learnpool):
@@ -205,7 +206,7 @@ def test_the_command_line(learnpool, site):
 
 def test_unknown_changes_are_refused():
     with pytest.raises(RunError, match="unknown field"):
-        Scale(changes={"colour": 1}).runs("digits", "max")
+        Scale(changes={"colour": 1}).list_runs("digits", "max")
 
 
 def test_starts_are_judged_on_validation_images(site):

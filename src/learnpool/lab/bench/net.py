@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -56,23 +57,30 @@ class NetBenchmark:
         return f"dsn for {self.data}, {sizes}, {self.layout}, {where}"
 
     def make_step(self, pool: str) -> Call:
-        """Forward, loss, backward and SGD on a batch of noise; equal first weights and equal batches for all pools."""
-        torch.manual_seed(0)
-        table = TABLES[self.data]
-        net = dsn(self.data, pool, width=self.width, supervise=False, init="kaiming")
-        x, target = torch.randn(self.batch, table.channels, *table.image), torch.arange(self.batch)
-        net, x, target = net.to(self.device), x.to(self.device), target.to(self.device)
-        if self.layout == "channels_last":
-            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            x = x.to(memory_format=torch.channels_last)
+        """Forward, loss, backward and SGD on a batch of noise."""
+        options: Any = {"width": self.width, "channels_last": self.layout == "channels_last", "device": self.device}
+        net, x, target = make_network_and_batch(self.data, pool, self.batch, **options)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
 
         def step() -> None:
             optimizer.zero_grad()
-            F.cross_entropy(net(x), target % table.classes).backward()
+            F.cross_entropy(net(x), target).backward()
             optimizer.step()
 
         return step
+
+
+def make_network_and_batch(
+    data: str, pool: str, batch: int, *, width: float, channels_last: bool, device: str = "cpu", start: str = "paper"
+) -> tuple[nn.Module, Tensor, Tensor]:
+    """The paper's network, images of noise and labels; equal first weights and equal batches for all pools."""
+    torch.manual_seed(0)
+    table = TABLES[data]
+    net = dsn(data, pool, width=width, supervise=False, init="kaiming", start=start)
+    x, target = torch.randn(batch, table.channels, *table.image), torch.arange(batch) % table.classes
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    net = net.to(device, memory_format=layout)  # type: ignore[call-overload]
+    return net, x.to(device, memory_format=layout), target.to(device)
 
 
 @dataclass(frozen=True)
@@ -120,21 +128,21 @@ def profile_pools(step: Call, device: str = "cpu") -> tuple[float, float]:
         events = profiler.events() or []
         if on_gpu:
             whole = sum(event.self_device_time_total for event in events)
-            pools = sum(event.device_time_total for event in find_pools(events))
+            pools = sum(event.device_time_total for event in find_pool_events(events))
         else:
             whole = next(event.cpu_time_total for event in events if event.name == STEP)
-            pools = sum(event.cpu_time_total for event in find_pools(events))
+            pools = sum(event.cpu_time_total for event in find_pool_events(events))
         seconds.append(pools / 1e6)
         share.append(pools / whole)
     return statistics.median(seconds), statistics.median(share)
 
 
-def find_pools(events: Iterable[Any]) -> list[Any]:
+def find_pool_events(events: Iterable[Any]) -> list[Any]:
     """The events of pools that lie in no other pool: one for each forward and each backward pass."""
-    return [event for event in events if is_pool(event.name) and is_outermost(event)]
+    return [event for event in events if is_pool_event(event.name) and is_outermost(event)]
 
 
-def is_pool(name: str) -> bool:
+def is_pool_event(name: str) -> bool:
     """``aten::max_pool2d``, ``learnpool::pool`` and the autograd nodes that call their backward."""
     return "pool" in name.lower()
 
@@ -142,7 +150,7 @@ def is_pool(name: str) -> bool:
 def is_outermost(event: object) -> bool:
     """Whether no pool contains this one."""
     while (event := getattr(event, "cpu_parent", None)) is not None:
-        if is_pool(event.name):
+        if is_pool_event(event.name):
             return False
     return True
 
@@ -157,7 +165,7 @@ def bench(benchmark: NetBenchmark, out: Path) -> None:
     """Time and profile, print a table and a sentence, write ``net.json``."""
     console = Console()
     files.make_directory(out)
-    facts = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
+    machine = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
     with hardware.use_threads(benchmark.threads), progress.count_steps("training", benchmark.pairs, console) as advance:
         steps = time_pairs(benchmark, advance)
     ratio = summarize_ratio(*(step.seconds for step in steps))
@@ -174,8 +182,8 @@ def bench(benchmark: NetBenchmark, out: Path) -> None:
         f"of {benchmark.pairs} pairs, half of them between {ratio['low']:.3f} and {ratio['high']:.3f}.",
         highlight=False,
     )
-    console.print(f"{benchmark}\n{hardware.format_machine(facts)}", highlight=False, style="dim")
-    record = facts | {"settings": asdict(benchmark), "ratio": ratio, "outcomes": [asdict(step) for step in steps]}
+    console.print(f"{benchmark}\n{hardware.format_machine(machine)}", highlight=False, style="dim")
+    record = machine | {"settings": asdict(benchmark), "ratio": ratio, "outcomes": [asdict(step) for step in steps]}
     files.write_json(out / "net.json", record)
-    hardware.warn_if_busy(console, facts)
+    hardware.warn_if_busy(console, machine)
     console.out(f"Written: {out / 'net.json'}", highlight=False)

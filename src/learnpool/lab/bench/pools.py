@@ -24,7 +24,7 @@ from .contestants import MODES, build_contestants
 from .options import PoolBenchmark
 from .report import Timing, build_table, draw_chart, summarize
 
-LEAST = 20e-3  # seconds; a shorter call is repeated within one timing
+MIN_SECONDS = 20e-3  # a shorter call is repeated within one timing
 FOOTNOTE = (
     "copy: x into memory that exists, the limit of this memory; clone: into fresh memory, which outputs and gradients "
     "need too; both twice for forward + backward. Kept for backward: bytes beside x and parameters, over those of x."
@@ -38,7 +38,7 @@ def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timin
     for shape in benchmark.shapes:
         turns = [(c, mode, call) for c in build_contestants(benchmark, shape) for mode, call in c.calls.items()]
         device = benchmark.device
-        repeats = [max(1, min(1000, round(LEAST / time_call(call, device=device)))) for _, _, call in turns]
+        repeats = [max(1, min(1000, round(MIN_SECONDS / time_call(call, device=device)))) for _, _, call in turns]
         seconds: list[list[float]] = [[] for _ in turns]
         for _ in range(benchmark.rounds):
             for k in order.sample(range(len(turns)), len(turns)):
@@ -54,28 +54,28 @@ def bench(benchmark: PoolBenchmark, out: Path) -> None:
     """Measure, print a table for each mode, write ``pools.json`` and ``pools.png``."""
     console = Console()
     files.make_directory(out)
-    facts = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
+    machine = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
     steps = len(benchmark.shapes) * benchmark.rounds
     with hardware.use_threads(benchmark.threads), progress.count_steps("timing", steps, console) as advance:
         timings = measure(benchmark, advance)
     summaries = summarize(timings)
     for mode in MODES:
         console.print(build_table(timings, summaries, mode))
-    conditions = describe_conditions(benchmark, facts)
+    conditions = describe_conditions(benchmark, machine)
     console.print(f"{conditions}\n{FOOTNOTE}", highlight=False, style="dim")
     with mpl.rc_context(STYLE):
         draw_chart(summaries, conditions).savefig(out / "pools.png", dpi=150)
-    record = facts | {
+    record = machine | {
         "settings": asdict(benchmark),
         "summary": [asdict(summary) for summary in summaries],
         "timings": [asdict(timing) | {"median": timing.median, "best": timing.best} for timing in timings],
     }
     files.write_json(out / "pools.json", record)
-    hardware.warn_if_busy(console, facts)
+    hardware.warn_if_busy(console, machine)
     console.out(f"Written: {out / 'pools.png'}, {out / 'pools.json'}", highlight=False)
 
 
-def describe_conditions(benchmark: PoolBenchmark, facts: dict[str, Any]) -> str:
+def describe_conditions(benchmark: PoolBenchmark, machine: dict[str, Any]) -> str:
     """What was measured on what, for a reader of the table or the chart alone."""
     shapes = ", ".join(map(format_size, benchmark.shapes))
-    return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{hardware.format_machine(facts)}"
+    return f"{shapes}; {benchmark}, median of {benchmark.rounds} rounds\n{hardware.format_machine(machine)}"

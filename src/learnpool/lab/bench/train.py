@@ -1,4 +1,4 @@
-"""Time the lab's training step against the same step written by hand, and what of it goes into making batches.
+"""Time the lab's training step against the same step written by hand, and how much of it makes batches.
 
 The lab trains as it always does; after each of its steps, the one by hand is run on a batch that is there already. What
 counts is the median over pairs, so that a machine that becomes faster or slower on the way does not matter.
@@ -32,7 +32,7 @@ from .net import summarize_ratio
 
 WARM = 3  # pairs that do not count
 IMAGES = 20_000  # 245 MB, far more than any cache holds
-BATCHES, STEP = 0.02, 1.03  # what we promise at most: the share of making batches, and the ratio of the steps
+MAX_BATCH_SHARE, MAX_STEP_RATIO = 0.02, 1.03  # what we promise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def bench(benchmark: TrainBenchmark, out: Path) -> None:
     """Time the pairs, print two sentences, write ``train.json``."""
     console = Console()
     files.make_directory(out)
-    facts = hardware.describe_machine()  # before our own work is a part of the load
+    machine = hardware.describe_machine()  # before our own work is a part of the load
     bar = progress.count_steps("training", benchmark.pairs, console)
     with hardware.use_threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
         times = time_pairs(benchmark, advance)
@@ -142,15 +142,16 @@ def bench(benchmark: TrainBenchmark, out: Path) -> None:
     console.print(
         f"A training step of the lab takes {milliseconds['lab']:.1f} ms, {steps['median']:.3f} × the same step by hand "
         f"({milliseconds['hand']:.1f} ms): the median of {benchmark.pairs} pairs, half of them between "
-        f"{steps['low']:.3f} and {steps['high']:.3f}. Promised: at most {STEP}.",
+        f"{steps['low']:.3f} and {steps['high']:.3f}. Promised: at most {MAX_STEP_RATIO}.",
         highlight=False,
     )
     console.print(
-        f"Making its batch is {share:.2%} of it ({milliseconds['batches']:.2f} ms). Promised: at most {BATCHES:.0%}.",
+        f"Making its batch is {share:.2%} of it ({milliseconds['batches']:.2f} ms). "
+        f"Promised: at most {MAX_BATCH_SHARE:.0%}.",
         highlight=False,
     )
-    console.print(f"{benchmark}\n{hardware.format_machine(facts)}", highlight=False, style="dim")
-    record = facts | {"settings": asdict(benchmark), "ratio": steps, "batches_share": share, "seconds": asdict(times)}
+    console.print(f"{benchmark}\n{hardware.format_machine(machine)}", highlight=False, style="dim")
+    record = machine | {"settings": asdict(benchmark), "ratio": steps, "batches_share": share, "seconds": asdict(times)}
     files.write_json(out / "train.json", record)
-    hardware.warn_if_busy(console, facts)
+    hardware.warn_if_busy(console, machine)
     console.out(f"Written: {out / 'train.json'}", highlight=False)

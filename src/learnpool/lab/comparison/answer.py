@@ -21,7 +21,7 @@ def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True)
     """
     best = find_best(summaries)
     difference = best.difference
-    sentences = [f"{describe_pool(best, summaries[0].pool, len(summaries) - 1)}."]
+    sentences = [f"{describe_result(best, summaries[0].pool, len(summaries) - 1)}."]
     if difference is not None and difference.test is not None and not difference.is_significant and name_seeds:
         sentences.append(describe_seeds_needed(difference.mean, difference.test.more_seeds))
     return *sentences, describe_verdicts(summaries)
@@ -32,7 +32,7 @@ def find_best(summaries: Sequence[PoolSummary]) -> PoolSummary:
     return min((summary for summary in summaries if summary.difference is not None), key=lambda summary: summary.mean)
 
 
-def describe_pool(summary: PoolSummary, baseline: str, pools: int) -> str:
+def describe_result(summary: PoolSummary, baseline: str, pools: int) -> str:
     """``gated: 0.42 points less test error than max (95 % interval −0.94 … 0.10 over 3 seeds): not significant``, and
     what it costs. The interval is that of the table: below zero is less error.
     """

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from ...formatting import format_count, format_number
 
-ERRORS_OFF = 3  # standard errors of a test set that an error has to be below chance to have left it
-STEEP, STEEP_POINTS = 0.1, 1.0  # training error that falls by both, as a part and in points, in a tenth of all epochs
+MIN_STANDARD_ERRORS = 3  # an error has to be below chance by so many to be called better than guessing
+STEEP, STEEP_POINTS = 0.1, 1.0  # a fall of the training error in the last tenth of the epochs, as a part and in points
 IDLE = 0.995  # bits: an entropy that is shown as 1.00
 
 
 @dataclass(frozen=True)
 class Caveats:
-    """What was found, each in a sentence; ``unlearned``: so little was learned that differences mean nothing."""
+    """One sentence for each caveat; ``unlearned``: so little was learned that differences mean nothing."""
 
     sentences: tuple[str, ...]
     unlearned: bool
@@ -67,7 +67,7 @@ def find_caveats(pools: Sequence[PoolTraining], chance: float, test_images: int)
 
 def is_chance(error: float, chance: float, test_images: int) -> bool:
     """Whether an error is not clearly below chance, both in %: within three standard errors of the test set."""
-    return error > chance - ERRORS_OFF * math.sqrt(chance * (100 - chance) / test_images)
+    return error > chance - MIN_STANDARD_ERRORS * math.sqrt(chance * (100 - chance) / test_images)
 
 
 def measure_fall(train_errors: Sequence[Sequence[float]]) -> tuple[float, float, str] | None:

@@ -30,10 +30,10 @@ from .summary import PoolSummary
 
 WIDTH, PANEL = 4.7, 1.45  # inches: one fits a phone, two a desk; of a mask
 SERIES = ("#d9730d", "#2f6fb5", "#1a7f37", "#8250df", "#c2255c", "#0c8599", "#846358", "#5c6a79")
-DECADES = 10  # from least to most: beyond it a logarithmic scale shows more
+LOG_RATIO = 10  # the largest value over the smallest, from which on an axis is logarithmic
 STYLES = ("-", "--", ":", "-.")
 PAGE = {INK: "--ink", GREY: "--soft", PALE: "--line"} | {colour: f"--series-{k}" for k, colour in enumerate(SERIES)}
-FAINT = 0.1  # masks that are all but zero look it
+FAINT = 0.1  # the least end of a colour scale, so that masks near zero look faint
 ON_CELLS = "#1f2329"  # the cells of a heat map are light on any page, so the numbers on them stay dark
 PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "learnpool", "font.family": "sans-serif", "font.size": 9.5,
@@ -45,18 +45,18 @@ PLAIN: dict[Any, Any] = {
 def draw_errors(c: Comparison, paper: Mapping[str, float]) -> str:
     """The test error of every run, the mean of each pool and, where they fit, the paper's errors and chance."""
     every = [error for summary in c.pools for error in summary.errors]
-    with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
+    with open_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(c.pools[0].mean, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, summary in enumerate(c.pools):
             colour, n = SERIES[place % len(SERIES)], len(summary.errors)
             axes.vlines(summary.mean, place - 0.28, place + 0.28, color=INK, linewidth=2)
             spots = [place + 0.12 * (k - (n - 1) / 2) if n < 6 else place for k in range(n)]
             axes.scatter(summary.errors, spots, s=34, color=colour, linewidth=0, zorder=3)
-            if summary.pool in paper and fits(paper[summary.pool], every):
+            if summary.pool in paper and fits_axis(paper[summary.pool], every):
                 axes.scatter(
                     [paper[summary.pool]], [place], s=30, marker="D", facecolor="none", edgecolor=INK, zorder=4
                 )
-        if fits(c.chance_error, every):
+        if fits_axis(c.chance_error, every):
             axes.axvline(c.chance_error, color=GREY, linewidth=1, linestyle=":", zorder=1)
             axes.text(c.chance_error, -0.5, "chance", color=GREY, fontsize=8, ha="center", va="bottom")
         label_pools(axes, c.pools)
@@ -68,7 +68,7 @@ def draw_errors(c: Comparison, paper: Mapping[str, float]) -> str:
 def draw_differences(c: Comparison) -> str:
     """How each pool's error differs from the baseline's, with the interval of the verdict."""
     baseline = c.pools[0].pool
-    with new_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
+    with open_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, summary in enumerate(c.pools):
             if (difference := summary.difference) is None:
@@ -84,7 +84,7 @@ def draw_differences(c: Comparison) -> str:
         return render_svg(figure, f"Difference to {baseline} with intervals")
 
 
-def fits(value: float, errors: Sequence[float]) -> bool:
+def fits_axis(value: float, errors: Sequence[float]) -> bool:
     """Whether a value can be drawn beside these errors without squeezing them into less than half of the axis."""
     reach = max(max(errors) - min(errors), 0.1 * max(errors))
     return min(errors) - reach <= value <= max(errors) + reach
@@ -92,10 +92,10 @@ def fits(value: float, errors: Sequence[float]) -> bool:
 
 def draw_curves(c: Comparison, field: str, label: str, least: float, chance: float | None = None) -> str:
     """A metric over the epochs: a thin line for each seed, a thick one for their mean, a dotted one for chance."""
-    with new_figure(3.3) as (figure, axes):
+    with open_figure(3.3) as (figure, axes):
         for place, summary in enumerate(c.pools):
             style = {"color": SERIES[place % len(SERIES)], "linestyle": STYLES[place // len(SERIES) % len(STYLES)]}
-            rows = [[max(row[field], least) for row in finished.metrics] for finished in c.runs_of(summary.pool)]
+            rows = [[max(row[field], least) for row in finished.metrics] for finished in c.get_runs(summary.pool)]
             epochs = range(1, len(rows[0]) + 1)
             for values in rows:
                 axes.plot(epochs, values, linewidth=0.7, alpha=0.35, **style)
@@ -103,11 +103,11 @@ def draw_curves(c: Comparison, field: str, label: str, least: float, chance: flo
             marker = "o" if len(epochs) == 1 else None
             axes.plot(epochs, mean, linewidth=1.9, label=summary.pool, marker=marker, **style)
         low, high = axes.dataLim.intervaly
-        if chance is not None and fits(chance, (low, high)):
+        if chance is not None and fits_axis(chance, (low, high)):
             axes.axhline(chance, color=GREY, linewidth=1, linestyle=":", zorder=1)
             where: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
             axes.annotate("chance", (0, chance), (2, 2), color=GREY, fontsize=8, **where)
-        if high > DECADES * low:
+        if high > LOG_RATIO * low:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
@@ -142,7 +142,8 @@ def draw_masks(pool: PoolExplanation) -> Iterator[str]:
 
 
 @contextmanager
-def new_figure(height: float) -> Iterator[tuple[Figure, Any]]:
+def open_figure(height: float) -> Iterator[tuple[Figure, Any]]:
+    """A figure and its axes in the style of a page."""
     with mpl.rc_context(PLAIN):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()

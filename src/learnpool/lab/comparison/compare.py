@@ -1,4 +1,4 @@
-"""Does another pool help this network on these images? Train what is missing, then say it in one sentence."""
+"""Does another pool help this network on these images? Train what is missing, then answer in one sentence."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def compare(runs: Sequence[Run], out: Path, **options: Any) -> dict[Path, Compar
         ending = choose_ending(ours, out, f"-{make_file_name(data)}" if len(several) > 1 else "")
         page = out / f"report{ending}.html"
         comparisons[page] = report.write([out / run.id for run in ours], page)
-        files.write_json(out / f"compare{ending}.json", to_record(comparisons[page]))
+        files.write_json(out / f"compare{ending}.json", make_record(comparisons[page]))
     return comparisons
 
 
 def choose_ending(runs: Sequence[Run], out: Path, ending: str) -> str:
-    """The first ending of ``report.html`` and ``compare.json`` that is free, or whose report ours says all of."""
+    """The first ending of ``report.html`` and ``compare.json`` that is free, or whose report ours includes."""
     pools = make_file_name("-".join(dict.fromkeys(run.pool for run in runs)))[:80]
     digest = hashlib.sha256(" ".join(run.id for run in runs).encode()).hexdigest()[:8]
     endings = [ending, f"{ending}-{pools}", f"{ending}-{pools}-{digest}"]
@@ -97,21 +97,21 @@ def train_missing(
     """
     files.make_directory(out)
     options = {"threads": 1} | {name: value for name, value in options.items() if value is not None}
-    # Seeds outside, so that a busy minute of the machine hits all pools.
+    # Seed by seed, so that a busy minute of the machine hits all pools.
     ordered = sorted(runs, key=lambda run: run.seed)
     at_once = count_jobs(jobs, options["threads"], len(runs))
     epochs = sum(run.epochs for run in runs)
     bar = progress.show_bar("training", console or Console(quiet=True))
     with directory.lock(out, "another command is training here; wait, or give another --out"), bar as show:
 
-        def tell(done: float) -> None:
+        def report_progress(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")
 
         workers = RayTasks(out, ray, **options) if ray is not None else LocalProcesses(out, at_once, **options)
-        train_all(ordered, out, workers, tell)
+        train_all(ordered, out, workers, report_progress)
 
 
-def to_record(compared: Comparison) -> dict[str, Any]:
+def make_record(compared: Comparison) -> dict[str, Any]:
     """The numbers of a comparison, for programs."""
     return {
         "answer": list(compared.answer),
@@ -121,12 +121,12 @@ def to_record(compared: Comparison) -> dict[str, Any]:
         "images": compared.first.result.images,
         "skipped": compared.skipped,
         "chance": compared.chance_error,
-        "pools": [_pool_record(summary) for summary in compared.pools],
+        "pools": [_make_pool_record(summary) for summary in compared.pools],
         "runs": [finished.path.name for finished in compared.runs],
     }
 
 
-def _pool_record(summary: PoolSummary) -> dict[str, Any]:
+def _make_pool_record(summary: PoolSummary) -> dict[str, Any]:
     return {
         "pool": summary.pool,
         "errors": summary.errors,
@@ -138,11 +138,11 @@ def _pool_record(summary: PoolSummary) -> dict[str, Any]:
         "slower": summary.extra_time,
         "memory": summary.memory,
         "verdict": summary.difference and summary.difference.verdict,
-        "against": summary.difference and _difference_record(summary.difference),
+        "against": summary.difference and _make_difference_record(summary.difference),
     }
 
 
-def _difference_record(difference: PairedDifference) -> dict[str, Any]:
+def _make_difference_record(difference: PairedDifference) -> dict[str, Any]:
     if (test := difference.test) is None:
         return {"difference": difference.mean}
     return {

@@ -1,4 +1,4 @@
-"""Runs that belong together, read from their directories and nowhere else."""
+"""The finished runs of one comparison, read from their directories alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Comparison:
         """The error of guessing, in %."""
         return self.first.chance_error
 
-    def runs_of(self, pool: str) -> list[FinishedRun]:
+    def get_runs(self, pool: str) -> list[FinishedRun]:
         return [finished for finished in self.runs if finished.run.pool == pool]
 
     @property
@@ -85,7 +85,7 @@ class Comparison:
     @property
     def caveats(self) -> Caveats:
         """Why the numbers may say nothing about pools."""
-        training = [read_training(summary.pool, self.runs_of(summary.pool)) for summary in self.pools]
+        training = [read_training(summary.pool, self.get_runs(summary.pool)) for summary in self.pools]
         return find_caveats(training, self.chance_error, self.first.result.images["test"])
 
 

@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ... import __version__
 from ...explanation.measurement import explain
 from ...explanation.tables import describe_pool
-from ...formatting import escape_control_characters, format_count, format_number, format_percent
+from ...formatting import format_count, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
-from ..paper import find_error
+from ..paper import Value, find_error, format_value
 from ..runs.run import OWN_NETS, Run
 from ..runs.trained import load
+from ..templates import make_environment
 from . import charts
 from .answer import format_error, format_interval_name
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
 from .summary import LEVEL, POWER
 
-CLASSES = 12  # that are named
+MAX_CLASSES = 12  # that are named
 
 
 def write(paths: Sequence[Path], out: Path) -> Comparison:
@@ -44,11 +44,7 @@ def write(paths: Sequence[Path], out: Path) -> Comparison:
 
 def render(c: Comparison) -> str:
     """The page."""
-    loader = PackageLoader("learnpool.lab.comparison", ".")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_show_control_characters,
-    )  # fmt: skip
+    environment = make_environment("comparison")
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
     environment.filters |= {"counted": format_count, "error": format_error}
     paper, step = read_paper_errors(c), 100 / c.first.result.images["validation"]
@@ -66,7 +62,7 @@ def render(c: Comparison) -> str:
         classes=format_classes(c.first),
         answer=c.answer,
         pictures={name: Markup(text) for name, text in pictures.items()},
-        paper={pool: format_paper_error(error) for pool, error in paper.items()},
+        paper={pool: format_value(error) for pool, error in paper.items() if error is not None},
         learned=list(describe_learned(c)),
         commands=format_commands(c),
         settings=[(name, getattr(c.first.run, name), f.description) for name, f in Run.model_fields.items()],
@@ -80,37 +76,23 @@ def render(c: Comparison) -> str:
     )
 
 
-def _show_control_characters(value: Any) -> Any:
-    """A string from a name or a file with its control characters as text; our own pictures as they are."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return "\n".join(map(escape_control_characters, value.split("\n")))
-
-
-def read_paper_errors(c: Comparison) -> dict[str, tuple[float, float | None] | None]:
+def read_paper_errors(c: Comparison) -> dict[str, Value | None]:
     """The paper's error for the data of a comparison and each of its pools."""
     run = c.first.run
     options: Any = {"augmented": bool(run.pad or run.mirror), "net": run.net, "extra_convs": run.extra_convs}
     return {summary.pool: find_error(run.data, summary.pool, **options) for summary in c.pools}
 
 
-def format_paper_error(error: tuple[float, float | None] | None) -> str | None:
-    """``6.62 ± 0.21``."""
-    if error is None:
-        return None
-    return format_number(error[0]) + ("" if error[1] is None else f" ± {error[1]:g}")
-
-
 def format_classes(finished: FinishedRun) -> str:
     """The first names, and how many more there are."""
-    more = len(finished.classes) - CLASSES
-    return ", ".join(finished.classes[:CLASSES]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(finished.classes) - MAX_CLASSES
+    return ", ".join(finished.classes[:MAX_CLASSES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
     """For each pool that learns: its proportions and gates over all seeds, and its masks in the first."""
     for summary in c.pools:
-        runs = c.runs_of(summary.pool)
+        runs = c.get_runs(summary.pool)
         net = runs[0].run.net  # named by the user who asked for these runs
         model = load(runs[0].path, None if net in OWN_NETS else net)
         if not any(isinstance(module, TreeParameters) and list(module.parameters()) for module in model.modules()):
@@ -129,15 +111,15 @@ def describe_learned(c: Comparison) -> Iterator[dict[str, Any]]:
 
 def describe_nodes(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
     """Every Mix and Gate with its mean proportion in each seed and, for gates, how decided they are on average."""
-    facts = [finished.result.pools for finished in runs]
-    for key in (key for key in facts[0] if key.endswith(".mean")):
+    by_seed = [finished.result.pools for finished in runs]
+    for key in (key for key in by_seed[0] if key.endswith(".mean")):
         name = key.removesuffix(".mean")
         extra = {
-            what: statistics.fmean(stats[f"{name}.{what}"] for stats in facts)
+            what: statistics.fmean(stats[f"{name}.{what}"] for stats in by_seed)
             for what in ("near_0", "near_1", "entropy")
-            if f"{name}.{what}" in facts[0]
+            if f"{name}.{what}" in by_seed[0]
         }
-        yield {"name": name, "values": [stats[key] for stats in facts], **extra}
+        yield {"name": name, "values": [stats[key] for stats in by_seed], **extra}
 
 
 def format_commands(c: Comparison) -> list[str]:
@@ -155,15 +137,17 @@ def describe_machines(c: Comparison) -> list[dict[str, Any]]:
     machines: dict[str, dict[str, Any]] = {}
     for finished in c.runs:
         for start in finished.starts:
-            facts = {
+            details = {
                 "processor": f"{start['hardware']['cpu']}, {format_count(start['hardware']['cores'], 'core')}",
-                "device": f"{start['device']}, {format_count(start['threads'], 'thread')} a process"
-                + (f", {start['processes']} processes a run" if start["processes"] > 1 else ""),
+                "device": f"{start['device']}, {format_count(start['threads'], 'thread')} per process"
+                + (f", {start['processes']} processes per run" if start["processes"] > 1 else ""),
                 "pools' kernel": ("compiled" if start["kernel"]["live"] else "reference")
                 + f" ({start['kernel']['detail']})",
                 "versions": ", ".join(f"{name} {version}" for name, version in start["versions"].items()),
             }
-            known = machines.setdefault(str(facts), facts | {"starts": 0, "from": start["date"], "to": start["date"]})
+            known = machines.setdefault(
+                str(details), details | {"starts": 0, "from": start["date"], "to": start["date"]}
+            )
             known["starts"] += 1
             known["from"], known["to"] = min(known["from"], start["date"]), max(known["to"], start["date"])
     return list(machines.values())

@@ -12,9 +12,23 @@ from torch import Tensor, nn
 from .. import data
 from ..comparison.comparison import FinishedRun
 from ..runs import checkpoint
+from ..runs.run import Run
 from ..runs.trained import load
+from .experiment import Scale
 
 BATCH = 250
+POOLS = {
+    "avg": "average",
+    "max": "max",
+    "gated": "gated",
+    "tree2+max": "tree",
+}  # of the paper's figures, with their labels
+DATA = ("cifar10", "cifar10+")
+
+
+def plan(scale: Scale) -> list[Run]:
+    """A network with each pool of the paper's figures."""
+    return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.list_runs(data, pool)]
 
 
 class Evaluation:

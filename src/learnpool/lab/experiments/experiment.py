@@ -39,7 +39,7 @@ NO_START: dict[str, Any] = {"start": "neutral"}
 NO_RATE: dict[str, Any] = {"pool_rate": 1.0}
 
 
-def fix_unused(pool: str) -> dict[str, Any]:
+def fix_unused_fields(pool: str) -> dict[str, Any]:
     """The fields that make no difference to these pools, at their fixed values."""
     parts = () if pool == STRIDED else parse(pool).parts
     programs = [decode(part.pool.program) for part in parts if not isinstance(part.pool, str)]
@@ -77,10 +77,10 @@ class Scale:
         """The data sets of an experiment that are asked for."""
         return [name for name in (self.data or data) if self.data is None or name in (*data, "digits")]
 
-    def runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
+    def list_runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
         """One run for each seed, of a data set as the paper names it."""
         source, augmentation = VARIANTS[data]
-        fields = {**augmentation, **self.changes, **changes, "pool": pool, **fix_unused(pool)}
+        fields = {**augmentation, **self.changes, **changes, "pool": pool, **fix_unused_fields(pool)}
         return [preset(self.preset, source, **fields, seed=seed) for seed in range(self.seeds)]
 
 

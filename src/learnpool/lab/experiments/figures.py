@@ -10,7 +10,7 @@ import matplotlib.figure
 import numpy as np
 
 from ...explanation.pictures import GREY, INK, PALE
-from ..comparison.charts import PLAIN, SERIES, new_figure, render_svg
+from ..comparison.charts import PLAIN, SERIES, open_figure, render_svg
 from ..comparison.summary import PoolSummary
 from .experiment import LABELS, Figure
 
@@ -18,11 +18,11 @@ from .experiment import LABELS, Figure
 def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
     """How each row's error differs from the baseline's: ours with its interval, the paper's as a diamond."""
     base = rows[0][0].paper.get(data)
-    with new_figure(0.42 * len(rows) + 1.0) as (drawn, axes):
+    with open_figure(0.42 * len(rows) + 1.0) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
-        for place, (row, line) in enumerate(rows):
+        for place, (row, summary) in enumerate(rows):
             colour = SERIES[place % len(SERIES)]
-            if line is not None and (difference := line.difference) is not None:
+            if summary is not None and (difference := summary.difference) is not None:
                 if (test := difference.test) is not None:
                     axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
                 face = colour if difference.is_significant else "none"
@@ -37,9 +37,9 @@ def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) 
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("better  ←  points more error")
         axes.margins(x=0.08)
-        drawn_svg = render_svg(drawn, f"Difference to the baseline on {LABELS[data]}, ours and the paper's")
+        svg = render_svg(figure, f"Difference to the baseline on {LABELS[data]}, ours and the paper's")
     return Figure(
-        drawn_svg,
+        svg,
         f"{LABELS[data]}: ours (circle with its interval; filled: significant) and the paper's (grey diamond)",
     )
 
@@ -48,7 +48,7 @@ def draw_curves(
     curves: Mapping[str, Sequence[Sequence[float]]], amounts: Sequence[float], label: str, unit: str
 ) -> Figure:
     """Error by amount of a change: one curve for each pool, the mean over seeds with a band of ± its spread."""
-    with new_figure(3.2) as (drawn, axes):
+    with open_figure(3.2) as (figure, axes):
         for place, (pool, seeds) in enumerate(curves.items()):
             values = np.asarray(seeds, dtype=float)  # [seeds, amounts]
             mean, colour = values.mean(0), SERIES[place % len(SERIES)]
@@ -61,7 +61,7 @@ def draw_curves(
         axes.set_axisbelow(True)
         axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
         return Figure(
-            render_svg(drawn, f"Test error by {label}"), f"{label}: mean over seeds, band ± one standard deviation"
+            render_svg(figure, f"Test error by {label}"), f"{label}: mean over seeds, band ± one standard deviation"
         )
 
 
@@ -70,8 +70,8 @@ def draw_scatter(panels: Mapping[str, tuple[Any, Sequence[int]]], classes: Seque
     colours = mpl.colormaps["tab10"]
     rows = -(-len(panels) // columns)
     with mpl.rc_context(PLAIN):
-        drawn = matplotlib.figure.Figure(figsize=(2.5 * columns, 2.5 * rows + 0.5), layout="constrained")
-        grid = drawn.subplots(rows, columns, squeeze=False)
+        figure = matplotlib.figure.Figure(figsize=(2.5 * columns, 2.5 * rows + 0.5), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, (title, (points, labels)) in zip(grid.flat, panels.items(), strict=False):
@@ -86,5 +86,7 @@ def draw_scatter(panels: Mapping[str, tuple[Any, Sequence[int]]], classes: Seque
             mpl.lines.Line2D([], [], marker="o", linestyle="", markersize=5, color=colours(k % 10), label=name)
             for k, name in enumerate(classes)
         ]
-        drawn.legend(handles=handles, loc="outside lower center", ncols=10, frameon=False, fontsize=8.5, labelcolor=INK)
-        return render_svg(drawn, "t-SNE of what comes out of the pools")
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=10, frameon=False, fontsize=8.5, labelcolor=INK
+        )
+        return render_svg(figure, "t-SNE of what comes out of the pools")

@@ -13,9 +13,8 @@ from torch.nn import functional as F
 
 from ...formatting import format_number
 from ..comparison.comparison import FinishedRun
-from ..runs.run import Run
 from . import figures
-from .evaluation import Evaluation
+from .evaluation import DATA, POOLS, Evaluation, plan
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .notes import describe_differences
 from .results import Results
@@ -26,8 +25,6 @@ CLAIM = (
     "Gated pooling and a 2-level tree have less error than max and average pooling at every amount of rotation, "
     "translation and scaling, except extreme down-scaling."
 )
-POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree"}
-DATA = ("cifar10", "cifar10+")
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -69,11 +66,6 @@ CHANGES: dict[str, tuple[str, Callable[[Tensor, float], Tensor], list[float], fl
 }
 
 
-def plan(scale: Scale) -> list[Run]:
-    """A network with each pool."""
-    return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.runs(data, pool)]
-
-
 def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     """The error of one network for every kind and amount of change."""
     network = Evaluation(entry, results.data_dir)
@@ -88,7 +80,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
+        groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
         measurements = results.measure_groups(groups, "invariance", partial(measure, results))
         record[data] = measurements
         if not measurements:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..runs.presets import preset
 from ..runs.run import Run
-from .experiment import fix_unused
+from .experiment import fix_unused_fields
 
 WORDS: dict[str, Callable[[Any, Any], str]] = {
     "width": lambda theirs, ours: f"{ours:g} of the paper's channels in every layer",
@@ -27,19 +27,32 @@ WORDS: dict[str, Callable[[Any, Any], str]] = {
     "pool_rate": lambda theirs, ours: f"the pools learn at {ours:g} times the common rate",
     "net": lambda theirs, ours: f"another network: {ours}",
 }
-SILENT = {"data", "pool", "seed", "rate", "channels_last", "pad", "mirror", "extra_convs", "patience", "validation"}
+UNMENTIONED = {
+    "data",
+    "pool",
+    "seed",
+    "rate",
+    "channels_last",
+    "pad",
+    "mirror",
+    "extra_convs",
+    "patience",
+    "validation",
+}
 
 
-def describe_differences(runs: Sequence[Run], but: Collection[str] = ()) -> list[str]:
+def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> list[str]:
     """Each field in which these runs are not as the paper's recipe for their data, from one whose pools learn;
-    ``but``: fields that the page itself is about.
+    ``skip``: fields that the page itself is about.
     """
     if not runs:
         return []
-    run = next((run for run in runs if not fix_unused(run.pool)), runs[0])
+    run = next((run for run in runs if not fix_unused_fields(run.pool)), runs[0])
     paper = preset("paper", run.data, pool=run.pool, seed=run.seed)
-    silent = {*SILENT, *but}
-    changed = [name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in silent]
+    unmentioned = {*UNMENTIONED, *skip}
+    changed = [
+        name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in unmentioned
+    ]
     return [
         WORDS[name](getattr(paper, name), getattr(run, name)) if name in WORDS else f"{name}: {getattr(run, name)}"
         for name in changed

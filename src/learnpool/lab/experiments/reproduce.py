@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Console
 
@@ -19,6 +18,7 @@ from .. import files, hardware, progress
 from ..comparison.compare import train_missing
 from ..paper import PAPER
 from ..runs.run import Run, RunError
+from ..templates import make_environment
 from .experiment import Experiment, Figure, Scale
 from .results import Results
 
@@ -38,7 +38,7 @@ def find(name: str) -> Experiment:
 
 def choose(names: Sequence[str]) -> list[str]:
     """The experiments asked for, each once; ``all`` is all of the paper's."""
-    experiments = [found for name in names for found in (IN_PAPER if name == "all" else (name,))]
+    experiments = [each for name in names for each in (IN_PAPER if name == "all" else (name,))]
     for name in experiments:
         find(name)
     return list(dict.fromkeys(experiments))
@@ -79,9 +79,8 @@ def write_site(
 ) -> list[Path]:
     """The pages of these experiments, from what is finished; networks are measured where a page needs it."""
     files.make_directory(out / "runs")
-    shown = console or Console(quiet=True)
-    written = []
-    with hardware.use_threads(threads), progress.show_bar("pages", shown) as show:
+    pages = []
+    with hardware.use_threads(threads), progress.show_bar("pages", console or Console(quiet=True)) as show:
         results = Results(out / "runs", data_dir)
         for done, name in enumerate(names):
             show(done, len(names), name)
@@ -90,17 +89,17 @@ def write_site(
             contradictions = [entry["text"] for entry in PAPER["disagreements"] if name in entry["pages"]]
             about = {"experiment": experiment, "in_paper": name in IN_PAPER, "contradictions": contradictions}
             content = render("page.html", page=page, scale=scale, command=command, **about)
-            written.append(out / f"{name}.html")
-            files.write_bytes(written[-1], content.encode())
+            pages.append(out / f"{name}.html")
+            files.write_bytes(pages[-1], content.encode())
             files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})
         show(len(names), len(names), "")
-    listed = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
-    answers = {name: _read(out / f"{name}.json")["answer"] for name, _ in listed}
+    experiments = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
+    answers = {name: _read(out / f"{name}.json")["answer"] for name, _ in experiments}
     files.write_json(out / "index.json", {"scale": scale.describe()})
     others = {path.parent.name: _read(path)["scale"] for path in sorted(out.glob("*/index.json"))}
-    index = render("index.html", listed=listed, answers=answers, others=others, scale=scale, command=command)
+    index = render("index.html", experiments=experiments, answers=answers, others=others, scale=scale, command=command)
     files.write_bytes(out / "index.html", index.encode())
-    return [out / "index.html", *written]
+    return [out / "index.html", *pages]
 
 
 def _read(path: Path) -> Any:
@@ -108,15 +107,8 @@ def _read(path: Path) -> Any:
 
 
 def render(template: str, **values: Any) -> str:
-    """A page of the site; every string is escaped but our own pictures."""
-    folders = (PackageLoader(f"learnpool.lab.{folder}", ".") for folder in ("experiments", "comparison"))
-    environment = Environment(
-        loader=ChoiceLoader(list(folders)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """A page of the site."""
+    environment = make_environment("experiments", "comparison")
     environment.filters |= {"count": format_count, "picture": lambda figure: Markup(figure.svg)}
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     return environment.get_template(template).render(version=__version__, **values)

@@ -45,7 +45,7 @@ class Results:
         scores = {label: {e.run.seed: e.score for e in entries} for label, entries in finished.items()}
         scores = {label: seeds for label, seeds in scores.items() if seeds.keys() & scores[baseline].keys()}
         images = finished[baseline][0].result.images["test"]
-        return {line.pool: line for line in summarize(scores, images)}
+        return {summary.pool: summary for summary in summarize(scores, images)}
 
     def list_caveats(self, groups: Mapping[str, Sequence[Run]]) -> list[str]:
         """What to know before reading the numbers of these groups, all finished; the first is the baseline."""

@@ -13,7 +13,7 @@ from ... import starts
 from ...explanation.pictures import GREY, INK, SIGNED, draw_heat_map
 from ...formatting import format_mean, format_number
 from ...tree import complete
-from ..comparison.charts import PLAIN, SERIES, new_figure, render_svg
+from ..comparison.charts import PLAIN, SERIES, open_figure, render_svg
 from ..comparison.comparison import FinishedRun
 from ..runs.run import Run
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
@@ -22,7 +22,7 @@ from .results import Results
 
 TITLE = "Where masks and filters begin"
 SOURCE = "Not in the paper, whose pools begin at N(0, 0.5)"
-CLAIM = "Masks and filters are drawn from N(0, 0.5) and learn at the rate of the other weights; nothing else is tried."
+CLAIM = "Masks and filters are figure from N(0, 0.5) and learn at the rate of the other weights; nothing else is tried."
 POOLS = ("gated", "tree2+max", "tree3+gated")
 RATES = (1.0, 3.0, 10.0)
 DATA = ("cifar10+", "cifar10")
@@ -34,7 +34,7 @@ CHOICES: tuple[Choice, ...] = tuple((pool, start, rate) for pool in POOLS for st
 def list_runs(scale: Scale, data: str, choice: Choice) -> list[Run]:
     """One run for each seed."""
     pool, start, rate = choice
-    return scale.runs(data, pool, start=start, pool_rate=rate)
+    return scale.list_runs(data, pool, start=start, pool_rate=rate)
 
 
 def plan(scale: Scale) -> list[Run]:
@@ -42,7 +42,7 @@ def plan(scale: Scale) -> list[Run]:
     return [
         run
         for data in scale.choose(DATA)
-        for runs in (scale.runs(data, "max"), *(list_runs(scale, data, choice) for choice in CHOICES))
+        for runs in (scale.list_runs(data, "max"), *(list_runs(scale, data, choice) for choice in CHOICES))
         for run in runs
     ]
 
@@ -53,7 +53,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     answer, record = [], {}
     for data in scale.choose(DATA):
         finished = {c: found for c in CHOICES if (found := results.find_all(list_runs(scale, data, c)))}
-        base = results.find_all(scale.runs(data, "max"))
+        base = results.find_all(scale.list_runs(data, "max"))
         if not finished:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
@@ -63,7 +63,7 @@ def build_page(scale: Scale, results: Results) -> Page:
             f"{pool}, {start}, {rate:g}": [entry.result.validation_error for entry in entries]
             for (pool, start, rate), entries in finished.items()
         }
-    return Page(answer, parts, describe_differences(plan(scale), but=("start", "pool_rate")), record)
+    return Page(answer, parts, describe_differences(plan(scale), skip=("start", "pool_rate")), record)
 
 
 def compute_error(entries: Sequence[FinishedRun]) -> float:
@@ -109,7 +109,7 @@ def _format_errors(entries: Sequence[FinishedRun]) -> str:
 
 def _draw_errors(data: str, finished: dict[Choice, list[FinishedRun]], base: Sequence[FinishedRun]) -> Figure:
     """The validation error of every run; the dashed line is max's mean."""
-    with new_figure(0.3 * len(finished) + 1.0) as (drawn, axes):
+    with open_figure(0.3 * len(finished) + 1.0) as (figure, axes):
         if base:
             axes.axvline(compute_error(base), color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, ((pool, _, _), entries) in enumerate(finished.items()):
@@ -122,7 +122,7 @@ def _draw_errors(data: str, finished: dict[Choice, list[FinishedRun]], base: Seq
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("validation error, %")
-        svg = render_svg(drawn, f"Validation error on {LABELS[data]} by start and rate")
+        svg = render_svg(figure, f"Validation error on {LABELS[data]} by start and rate")
     return Figure(svg, f"{LABELS[data]}: validation error of every run; dashed: the mean of max pooling")
 
 
@@ -136,8 +136,8 @@ def draw_starts() -> Figure:
 def make_starts_figure() -> matplotlib.figure.Figure:
     """A column for each start: the gate's mask, then the filters it chooses between."""
     titles = ("gate ω", "left filter v₁", "right filter v₂")
-    drawn = matplotlib.figure.Figure(figsize=(2.7 * len(starts.STARTS), 4.8), layout="constrained")
-    grid = drawn.subplots(len(titles), len(starts.STARTS), squeeze=False)
+    figure = matplotlib.figure.Figure(figsize=(2.7 * len(starts.STARTS), 4.8), layout="constrained")
+    grid = figure.subplots(len(titles), len(starts.STARTS), squeeze=False)
     for column, start in enumerate(starts.STARTS):
         weight = torch.empty(3, 1, 1, 1, 3, 3)
         with torch.random.fork_rng():
@@ -147,4 +147,4 @@ def make_starts_figure() -> matplotlib.figure.Figure:
             reach = 2 * float(weight[row].abs().max().clamp(min=0.1))  # pale enough for the numbers to stay legible
             draw_heat_map(grid[row][column], weight[row, 0, 0, 0].tolist(), SIGNED, (-reach, reach))
             grid[row][column].set_title(f"{start}: {title}" if row == 0 else title, fontsize=9, color=INK)
-    return drawn
+    return figure

@@ -1,8 +1,8 @@
 """Table 4: all published rows, the paper's two, and ours."""
 
-from ..paper import PAPER, SETS, read_value
+from ..paper import PAPER, SETS, format_value, read_value
 from ..runs.run import Run
-from .error_table import ErrorTable, Row, format_value
+from .error_table import ErrorTable, Row
 from .experiment import LABELS, Cell, Page, Scale, Table
 from .results import Results
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ...nets.dsn import TABLES, dsn
 from .. import hardware
 from ..bench.clock import time_call
+from ..bench.net import make_network_and_batch
 from ..paper import PAPER
 from ..runs.run import Run
 from .experiment import VARIANTS, Cell, Page, Scale, Table
@@ -32,7 +32,7 @@ def measure(data: str, fields: Run) -> dict[str, Any]:
     """Milliseconds per image, the pools taking turns in each round; each pool's time over the baseline's, by rounds."""
     pools = {pool: PAPER["tree+gated"]["cifar10"] if pool == "tree+gated" else pool for pool in PAPER["timing"]}
     steps = {pool: _make_step(data, name, fields) for pool, name in pools.items()}
-    facts = hardware.describe_machine()
+    machine = hardware.describe_machine()
     for step in steps.values():
         time_call(step, WARM)
     seconds: dict[str, list[float]] = {pool: [] for pool in steps}
@@ -41,18 +41,13 @@ def measure(data: str, fields: Run) -> dict[str, Any]:
         for pool in order:
             seconds[pool].append(time_call(steps[pool]))
     settings = {"data": data, "batch": fields.batch, "width": fields.width, "channels_last": fields.channels_last}
-    return facts | {"settings": settings, "threads": torch.get_num_threads(), "pools": pools, "seconds": seconds}
+    return machine | {"settings": settings, "threads": torch.get_num_threads(), "pools": pools, "seconds": seconds}
 
 
 def _make_step(data: str, pool: str, fields: Run) -> Any:
-    """Forward and backward on a batch of noise; equal first weights and equal batches for all pools."""
-    torch.manual_seed(0)
-    table = TABLES[data]
-    net = dsn(data, pool, width=fields.width, supervise=False, init="kaiming", start="neutral")
-    x, target = torch.randn(fields.batch, table.channels, *table.image), torch.arange(fields.batch) % table.classes
-    if fields.channels_last:
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        x = x.to(memory_format=torch.channels_last)
+    """Forward and backward on a batch of noise."""
+    options: Any = {"width": fields.width, "channels_last": fields.channels_last, "start": "neutral"}
+    net, x, target = make_network_and_batch(data, pool, fields.batch, **options)
 
     def step() -> None:
         net.zero_grad(set_to_none=True)
@@ -64,7 +59,7 @@ def _make_step(data: str, pool: str, fields: Run) -> Any:
 def build_page(scale: Scale, results: Results) -> Page:
     """A table of milliseconds and ratios, the paper's beside ours."""
     data = VARIANTS[next(iter(scale.choose(DATA)), "cifar10")][0]
-    fields = scale.runs("digits" if data == "digits" else "cifar10", "max")[0]
+    fields = scale.list_runs("digits" if data == "digits" else "cifar10", "max")[0]
     name = f"timing-{data}-{fields.width:g}-{'channels_last' if fields.channels_last else 'contiguous'}"
     record = results.measure_once(name, lambda: measure(data, fields))
     base, published = record["seconds"]["max"], PAPER["timing"]

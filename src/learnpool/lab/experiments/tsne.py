@@ -1,4 +1,7 @@
-"""The supplement's t-SNE figures: what comes out of the first and the second pool, for four kinds of pooling."""
+"""The supplement's t-SNE figures: what comes out of the first and the second pool, for four kinds of pooling.
+
+One seed is drawn, all are measured.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ import torch
 from ...formatting import format_number
 from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
-from ..runs.run import Run
 from . import figures
-from .evaluation import Evaluation, list_pools
+from .evaluation import DATA, POOLS, Evaluation, list_pools, plan
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .notes import describe_differences
 from .results import Results
@@ -26,15 +28,8 @@ CLAIM = (
     "With learned pools classes are more separated, above all airplane, bird and truck, and the second pool separates "
     "more than the first."
 )
-POOLS = {"avg": "average", "max": "max", "gated": "gated", "tree2+max": "tree"}
 LAYERS = {"pool1": "first pool", "pool2": "second pool"}
-DATA = ("cifar10", "cifar10+")
 IMAGES, SEED, COMPONENTS, PERPLEXITY, NEIGHBOURS = 800, 0, 50, 30, 10
-
-
-def plan(scale: Scale) -> list[Run]:
-    """A network with each pool; one seed is drawn, all are measured."""
-    return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.runs(data, pool)]
 
 
 def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
@@ -96,7 +91,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        groups = {label: scale.runs(data, pool) for pool, label in POOLS.items()}
+        groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
         measurements = results.measure_groups(groups, "tsne", partial(measure, results))
         if not measurements:
             answer.append(f"{LABELS[data]}: no run is finished yet.")

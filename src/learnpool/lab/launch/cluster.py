@@ -1,4 +1,4 @@
-"""Many runs on a Ray cluster, one task a run.
+"""Many runs on a Ray cluster, one task for each run.
 
 Directories are those of a file system all machines share: there a task finds the checkpoint of the one it replaces.
 """
@@ -17,7 +17,7 @@ from ..runs.run import Run, RunError
 from ..runs.train import Result, train
 from .loop import EXPECTED, Message, WorkerDied
 
-LOOK_EVERY = 0.5  # seconds between two looks at the metrics
+POLL_EVERY = 0.5  # seconds between two readings of the metrics
 
 
 class RayTasks:
@@ -32,7 +32,7 @@ class RayTasks:
         self.task = self.ray.remote(num_cpus=options.get("threads") or 1, num_gpus=gpus, max_retries=0)(train_in_task)
         self.runs: dict[Any, Run] = {}
 
-    def has_room(self) -> bool:
+    def can_start(self) -> bool:
         return True
 
     def start(self, run: Run) -> None:
@@ -40,7 +40,7 @@ class RayTasks:
 
     def receive(self) -> list[tuple[Run, Message]]:
         errors = self.ray.exceptions
-        done, training = self.ray.wait(list(self.runs), timeout=LOOK_EVERY)
+        done, training = self.ray.wait(list(self.runs), timeout=POLL_EVERY)
         received: list[tuple[Run, Message]] = [
             (self.runs[task], float(len(directory.read_metrics(self.out / self.runs[task].id)))) for task in training
         ]

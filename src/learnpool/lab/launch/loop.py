@@ -33,7 +33,7 @@ class Workers(Protocol):
 
     name: str  # of one of them, for messages
 
-    def has_room(self) -> bool:
+    def can_start(self) -> bool:
         """Whether another run may start now."""
         ...
 
@@ -63,7 +63,7 @@ def train_all(runs: Sequence[Run], out: Path, workers: Workers, report_progress:
         tries = dict.fromkeys(waiting, 0)
         report_progress(sum(progress.values()))
         while waiting or training:
-            while waiting and workers.has_room():
+            while waiting and workers.can_start():
                 run = waiting.pop()
                 tries[run] += 1
                 training.add(run)

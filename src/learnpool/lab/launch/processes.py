@@ -39,7 +39,7 @@ class LocalProcesses:
         self.out, self.jobs, self.options = out, jobs, options
         self.workers: list[Worker] = []
 
-    def has_room(self) -> bool:
+    def can_start(self) -> bool:
         return len(self.workers) < self.jobs
 
     def start(self, run: Run) -> None:

@@ -29,11 +29,12 @@ TENSOR = [
     Box("functional.py", "tree.py gives the program, ops/window.py the window", 30, 170),
     Box("ops/registration.py", "learnpool::pool: all that PyTorch knows about it", 30, 250),
     Box("ops/autograd.py", "keeps x, weight and mix; back: learnpool::pool_backward", 30, 330),
-    Box("ops/cpu/", "C++, compiled", 30, 490, 190),
-    Box("ops/reference.py", "any other device", 240, 490, 190),
+    Box("ops/cpu/", "C++", 30, 490, 90),
+    Box("ops/triton/", "GPUs", 132, 490, 118),
+    Box("ops/reference.py", "any other device", 262, 490, 168),
 ]
 COMPARISON = [
-    Box("cli/compare.py", "words of the command line", 570, 90, colour=ORANGE),
+    Box("cli/compare.py", "reads the command line", 570, 90, colour=ORANGE),
     Box("lab/comparison/compare.py", "a list of runs: data set × pool × seed", 570, 170, colour=ORANGE),
     Box("lab/launch/", "processes.py on this machine, cluster.py on Ray", 570, 250, colour=ORANGE),
     Box("lab/runs/train.py", "train(run): data, network, epochs, checkpoints", 570, 330, colour=ORANGE),
@@ -44,8 +45,8 @@ NOTES = [  # x, y, text
     (230, 66, "y = GatedPool2d(3, stride=2)(x)"),
     (770, 66, "learnpool compare --data digits --pools max,gated"),
     (230, 434, "PyTorch's dispatcher chooses the kernel by device"),
-    (230, 574, "Both evaluate the tree on each region: maximum, mean,"),
-    (230, 594, "and one inner product for each Filter and Gate."),
+    (230, 574, "All evaluate the tree on each region: its maximum, minimum"),
+    (230, 594, "and mean, and one inner product for each Filter and Gate."),
     (770, 431, "out/<run>/: run.json, env.json, metrics.jsonl,"),
     (770, 449, "last.json and its tensors, result.json"),
 ]
@@ -53,7 +54,7 @@ ARROWS = [  # from x, y to x, y
     *((770, y, 770, y + 30) for y in (140, 220, 300)),
     (770, 380, 770, 410), (770, 460, 770, 490), (770, 540, 770, 570),
 ]  # fmt: skip
-BOTH_WAYS = [*((230, y, 230, y + 30) for y in (140, 220, 300, 380)), (125, 450, 125, 490), (335, 450, 335, 490)]
+BOTH_WAYS = [*((230, y, 230, y + 30) for y in (140, 220, 300, 380)), *((x, 450, x, 490) for x in (75, 191, 346))]
 
 
 def draw_box(box: Box) -> Iterator[str]:

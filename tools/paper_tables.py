@@ -8,9 +8,9 @@ from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number
 from learnpool.lab.comparison.summary import PoolSummary
 from learnpool.lab.experiments import reproduce
-from learnpool.lab.paper import format_value
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
+from learnpool.lab.paper import format_value
 from run_tables import format_start, read
 
 

@@ -1,4 +1,4 @@
-"""New parameters reach the optimizers that exist already, beside their neighbours, and schedulers go on."""
+"""New parameters reach the optimizers that exist already, beside their neighbours, and schedulers still work."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_made_before_goes_on(name):
+def test_an_existing_scheduler_still_works(name):
     net = modules()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     scheduler = SCHEDULERS[name](optimizer)

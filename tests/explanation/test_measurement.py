@@ -150,7 +150,7 @@ def test_proportions_by_channel_and_region():
     }
 
 
-def test_fixed_mixes_are_told_and_not_logged():
+def test_fixed_mixes_are_listed_and_not_logged():
     net = Pool2d(Mix(Max(), Mix(Filter(), Avg(), a=0.25, learn=False), a=0.75), 2)
     first, second = learnpool.explain(net).pools[0].mixes
     assert (first.name, first.left, first.right, first.mean, first.learned) == ("mix0", "max", "fixed0", 0.75, True)

@@ -112,7 +112,7 @@ def test_half_is_the_mean_of_the_two():
     assert_close(call(x, weight, mix, HALF, window.of()), (max_pool(x, window) + avg_pool(x, window)) / 2)
 
 
-def test_nan_wins_a_maximum_and_the_last_is_paid():
+def test_nan_wins_a_maximum_and_the_last_receives_the_gradient():
     for holes in ([5], [5, 6], [0, 5, 10]):
         data = distinct(1, 1, 4, 4)
         data.view(-1)[holes] = torch.nan
@@ -124,7 +124,7 @@ def test_nan_wins_a_maximum_and_the_last_is_paid():
             assert torch.equal(torch.autograd.grad(y, x, grad)[0], torch.autograd.grad(theirs, x, grad)[0])
 
 
-def test_ties_and_windows_of_minus_infinity_pay_the_first_cell():
+def test_ties_and_windows_of_minus_infinity_give_the_first_cell_the_gradient():
     for data in (
         torch.zeros(1, 1, 6, 6),
         torch.full((1, 1, 6, 6), -torch.inf),
@@ -171,7 +171,7 @@ def test_min_in_1d_and_3d(dims):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_minimum_of_a_region_without_a_cell_is_infinity_and_pays_nobody(layout):
+def test_the_minimum_of_a_region_without_a_cell_is_infinity_and_has_no_gradient(layout):
     x = torch.ones(1, 3, 2, 2).contiguous(memory_format=layout).requires_grad_()
     y = pool_min(x, W(2, 1, 1, 3), 2)
     assert y.flatten().tolist() == [torch.inf] * 3

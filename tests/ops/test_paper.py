@@ -112,8 +112,8 @@ def test_equation_15_gradient_of_x_in_the_tree(pooled):
     assert_close(pooled(TREE2, [OMEGA, V1, V2])[1], torch.tensor(expected, dtype=torch.float64))
 
 
-def test_the_first_of_equal_maxima_is_paid(pooled):
-    # PyTorch's rule, where the paper's indicator pays both: 2 [1/2 · 1[first] + 1/8]
+def test_the_first_of_equal_maxima_receives_the_gradient(pooled):
+    # PyTorch's rule, where the paper's indicator gives it to both: 2 [1/2 · 1[first] + 1/8]
     assert pooled(MIXED, a=0.5, x=torch.tensor([0.0, 5, 5, 2], dtype=torch.float64))[1].tolist() == [
         0.25,
         1.25,
@@ -122,7 +122,7 @@ def test_the_first_of_equal_maxima_is_paid(pooled):
     ]
 
 
-def test_equations_4_and_9_as_printed_pay_every_maximum():
+def test_equations_4_and_9_as_printed_give_every_maximum_the_gradient():
     x = torch.tensor([0.0, 5, 5, 2], dtype=torch.float64).reshape(1, 1, 2, 2)
     grad = torch.full((1, 1, 1, 1), DELTA, dtype=torch.float64)
     none = x.new_empty((0, 1, 1, 1, 2, 2)), x.new_empty((0, 1, 1, 1))

@@ -202,7 +202,7 @@ def test_halves_are_rounded_once(dtype):
 
 
 def test_a_region_without_any_cell():
-    """Dilation can step over a small input: as in PyTorch the maximum is −inf; the mean is 0, and nobody is paid."""
+    """Dilation can step over a small input: as in PyTorch the maximum is −inf, the mean is 0, no gradient flows."""
     x = torch.randn(1, 1, 3, 3, dtype=torch.float64)
     window = W(2, 1, 1, 4).of()
     weight, mix = parameters(MIXED, window, "layer", 1, (3, 3))

@@ -26,9 +26,9 @@ from test_cpu import TOLERANCES, compare, lay
 from test_limits import (  # noqa: F401  (tests of any kernel, run here with this one)
     test_half_is_the_mean_of_the_two,
     test_nan_spreads_through_masks_and_filters,
-    test_nan_wins_a_maximum_and_the_last_is_paid,
-    test_the_minimum_of_a_region_without_a_cell_is_infinity_and_pays_nobody,
-    test_ties_and_windows_of_minus_infinity_pay_the_first_cell,
+    test_nan_wins_a_maximum_and_the_last_receives_the_gradient,
+    test_the_minimum_of_a_region_without_a_cell_is_infinity_and_has_no_gradient,
+    test_ties_and_windows_of_minus_infinity_give_the_first_cell_the_gradient,
 )
 
 import gpu_compilation

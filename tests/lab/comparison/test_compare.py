@@ -101,7 +101,7 @@ def test_the_time_is_the_median_epoch_of_the_processor(comparison):
     assert first.score.seconds == pytest.approx(sum(seconds) / 2)
 
 
-def test_it_goes_on_with_more_seeds(comparison, learnpool, monkeypatch, tmp_path):
+def test_more_seeds_train_only_what_is_missing(comparison, learnpool, monkeypatch, tmp_path):
     monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
     words = ["compare", "--pools", "max,half", "--out", str(tmp_path), *TINY]
     status, text, error = learnpool(*words, "--seeds", "2")

@@ -206,7 +206,7 @@ def test_runs_on_other_images_are_not_compared(comparison, tmp_path):
         read_comparison(paths)
 
 
-def test_runs_of_several_versions_are_told(comparison, tmp_path):
+def test_runs_of_several_versions_are_mentioned(comparison, tmp_path):
     """An update between two runs may be what is seen; it is no reason to throw them away."""
     out, runs = comparison
     paths = pretend(out, runs, tmp_path, lambda run: run)

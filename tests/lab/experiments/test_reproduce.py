@@ -116,7 +116,7 @@ def test_a_second_call_trains_and_measures_nothing(site, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")} == before
 
 
-def test_what_is_not_finished_is_said(tmp_path):
+def test_a_page_says_what_is_not_finished(tmp_path):
     pages = reproduce.write_site(["table1"], TINY, tmp_path, command="c")
     text = pages[1].read_text()
     assert "the baseline is not finished yet" in text

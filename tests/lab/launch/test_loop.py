@@ -121,7 +121,7 @@ def test_a_run_that_always_dies_is_given_up(dying, tmp_path):
     assert (tmp_path / "deaths").read_text() == "6"
 
 
-def test_a_mistake_of_the_user_is_told_as_in_one_process(tmp_path):
+def test_a_mistake_of_the_user_reads_as_in_one_process(tmp_path):
     with pytest.raises(DataError, match="unknown data 'imagenett'"):
         launch([Run(data="imagenett")], tmp_path, 1, lambda done: None)
     with pytest.raises(RunError, match="^net: cannot import nowhere"):
@@ -141,7 +141,7 @@ def test_runs_that_are_stopped_before_they_begin_leave_nothing(dying, tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_nobody_hears_an_error_that_comes_too_late(tmp_path):
+def test_an_error_after_the_parent_is_gone_is_silent(tmp_path):
     ours, theirs = multiprocessing.Pipe()
     ours.close()
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)

@@ -186,7 +186,7 @@ def net(classes):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_a_process_that_dies_stops_the_other_and_both_go_on(monkeypatch, tmp_path):
+def test_a_process_that_dies_stops_the_other_and_both_can_resume(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "deadly_network.py").write_text(DEADLY)

@@ -21,6 +21,7 @@ struct Edge {
   Vec<A> count;   // what an average divides by
   Mask<A> live;   // whether the output exists
   Mask<A> first;  // its first tap that exists, -1 if none does
+  bool clipped;   // whether an output that exists lacks a cell
 };
 
 template <class A>
@@ -148,6 +149,7 @@ class PlaneLayout {
     blocks = next;
     for (int64_t at = 0; at < last; at += LANES<A>) {
       bool whole = true, some = false;
+      edges->clipped = false;
       for (int64_t i = 0; i < LANES<A>; ++i) {
         whole &= describe(at + i, i, *edges);
         some |= edges->live[i] != 0;
@@ -172,6 +174,7 @@ class PlaneLayout {
     edge.count[i] = live ? A(std::max<int64_t>(1, count)) : A(1);
     edge.live[i] = live ? -1 : 0;
     edge.first[i] = first;
+    edge.clipped |= live && !whole;
     return whole;
   }
 };

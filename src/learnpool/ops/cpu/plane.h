@@ -48,7 +48,7 @@ struct Plane {
   SharedSums<A> sums;
   A *x, *outputs, *gradients, *line;  // cells; values of outputs, or their gradients; gradients of cells; a row to widen halves
   A* dense;                           // weights that all lanes share, [weights][taps] without gaps
-  const A *weight, *mix;
+  const A *weight = nullptr, *mix = nullptr;
   A *dweight, *dmix;       // in the item's slice; backward only
   const uint32_t* order;   // at each position, which output it is: for random picks
   PlaneKey key;            // of random picks

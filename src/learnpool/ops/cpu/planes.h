@@ -89,8 +89,8 @@ INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight w
   return winners;
 }
 
-// What reaches the responses of one vector of outputs, kept for the gradients. `finite` becomes NaN where the vector lies at an
-// edge and what reaches a dot is not finite: it will meet zeros in place of cells.
+// What reaches the responses of one vector of outputs, kept for the gradients. `finite` becomes NaN where an output lacks a cell
+// and what reaches its dots is not finite, or adds up to more than a float holds: it will meet a zero in place of that cell.
 template <class P, bool PER_LANE, bool EDGE, class A>
 INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region, const Winners<A>& winners,
                                 Vec<A>& finite) {
@@ -111,10 +111,14 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
       store(grads.min_winner + at, winners.min);
     }
   }
+  V all_dots{};
   for (int64_t d = 0; d < (P::known ? P::weights : pool.program.weights); ++d) {
     const V to_dot = if_live(region.to_dot[d]);
     store(grads.to_dot + d * grads.size + at, to_dot);
-    if constexpr (EDGE) finite += to_dot * A(0);
+    all_dots += to_dot;
+  }
+  if constexpr (EDGE) {
+    if (block.edge->clipped) finite += all_dots * A(0);
   }
   for (int64_t m = 0; pool.mix_grad && m < (P::known ? P::mixes : pool.program.mixes); ++m) {
     if constexpr (PER_LANE) {
@@ -128,8 +132,10 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
 
 // One vector of outputs: its values, or what reaches its responses.
 template <class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE, bool EDGE, class A>
-INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region, Vec<A>& finite) {
+INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Vec<A>& finite) {
   using V = Vec<A>;
+  Region<A, P> region;  // of a known tree, registers: nothing of it outlives the block
+  if constexpr (!P::known) region = plane.region;
   const Pooling& pool = plane.call.pool;
   const Memory& memory = plane.call.memory;
   const int64_t at = block.at, taps = TAPS > 0 ? TAPS : pool.taps();
@@ -155,27 +161,12 @@ INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Region<A, P
 // All vectors of a band: values, or what reaches their responses. Returns whether that is finite wherever it meets no cell.
 template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
 bool pool_band(Plane<A>& plane, const Band& band) {
-  const Pooling& pool = plane.call.pool;
-  const Parameter& weight = plane.call.memory.weight;
-  for (int64_t d = 0; !PER_LANE && d < pool.program.weights; ++d) {
-    for (int64_t tap = 0; tap < pool.taps(); ++tap) {
-      plane.dense[d * pool.taps() + tap] = plane.weight[d * weight.row + tap * weight.tap];
-    }
-  }
   Vec<A> finite{};
-  auto pool_blocks = [&](auto& region) {
-    for (int64_t b = band.begin; b < band.end; ++b) {
-      const Block<A>& block = plane.layout.blocks[b];
-      plane.template prefetch<BACKWARD>(b);
-      if (block.edge != nullptr) pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, region, finite);
-      else pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, region, finite);
-    }
-  };
-  if constexpr (P::known) {
-    Region<A, P> region;
-    pool_blocks(region);
-  } else {
-    pool_blocks(plane.region);
+  for (int64_t b = band.begin; b < band.end; ++b) {
+    const Block<A>& block = plane.layout.blocks[b];
+    plane.template prefetch<BACKWARD>(b);
+    if (block.edge != nullptr) pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, finite);
+    else pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, finite);
   }
   return !has_nan<A>(finite);
 }
@@ -378,11 +369,21 @@ class PlanePooling {
 
   void point_at_parameters(int64_t c, A* slice, int64_t channel_of_slice) {
     const Memory& memory = call_.memory;
-    plane_.weight = static_cast<const A*>(memory.weight.data) + c * memory.weight.channel;
+    const A* weight = static_cast<const A*>(memory.weight.data) + c * memory.weight.channel;
+    if (weight != plane_.weight && memory.weight.region == 0) copy_dense(weight);
+    plane_.weight = weight;
     plane_.mix = static_cast<const A*>(memory.mix.data) + c * memory.mix.channel;
     if constexpr (BACKWARD) {
       plane_.dweight = slice + channel_of_slice * memory.dweight.channel;
       plane_.dmix = slice + memory.dmix_offset + channel_of_slice * memory.dmix.channel;
+    }
+  }
+
+  void copy_dense(const A* weight) {
+    const int64_t rows = call_.pool.program.weights, taps = call_.pool.taps();
+    const Parameter& strides = call_.memory.weight;
+    for (int64_t d = 0; d < rows; ++d) {
+      for (int64_t tap = 0; tap < taps; ++tap) plane_.dense[d * taps + tap] = weight[d * strides.row + tap * strides.tap];
     }
   }
 

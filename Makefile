@@ -34,7 +34,7 @@ $(SANITIZED): $(VENV)/.installed
 
 # The GPU kernels without a GPU: interpreted, and compiled for real ones. In an environment of their own: triton has 900 MB.
 test-triton: .venv-triton/.installed
-	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton.py
+	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton.py tests/ops/test_triton_stochastic.py
 	LEARNPOOL_REQUIRE_TRITON=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton_compilation.py
 
 .venv-triton/.installed: $(VENV)/.installed

@@ -22,7 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from learnpool import parse
-from learnpool.ops.triton import launch
+from learnpool.ops.triton import launch, stochastic_launch
 from learnpool.ops.triton.launch import Launch
 from learnpool.ops.window import Window
 from learnpool.tree import decode
@@ -57,19 +57,28 @@ class Case:
 
     def plan(self) -> list[Launch]:
         """The launches of a call with these arguments."""
-        tree = parse(self.pool).part().pool
         window = Window.of("gpu", len(self.shape) - 2, *WINDOWS[self.window])
         x = torch.empty(self.shape, dtype=DTYPES[self.dtype], device="meta").to(memory_format=LAYOUTS[self.layout])
+        size = (*self.shape[:2], *window.output_size(self.shape[2:]))
+        y = torch.empty(size, dtype=x.dtype, device="meta").to(memory_format=LAYOUTS[self.layout])
+        if self.pool == "stochastic":
+            return self.plan_picks(x, y, window)
+        tree = parse(self.pool).part().pool
         grid = (1,) * window.dims
         decoded = decode(tree.program)
         weight = torch.empty((decoded.weights, 1, *grid, *window.kernel), device="meta")
         mix = torch.empty((decoded.mixes, 1, *grid), device="meta")
-        size = (*self.shape[:2], *window.output_size(self.shape[2:]))
-        y = torch.empty(size, dtype=x.dtype, device="meta").to(memory_format=LAYOUTS[self.layout])
         if self.mode == "forward":
             return [launch.plan_forward(x, weight, mix, y, tree.program, window)]
         mask = (True, bool(decoded.weights), bool(decoded.mixes))
         return launch.plan_backward(y, x, weight, mix, torch.empty_like(x), tree.program, window, mask).launches
+
+    def plan_picks(self, x: torch.Tensor, y: torch.Tensor, window: Window) -> list[Launch]:
+        """The launches of stochastic pooling in training."""
+        seed = torch.empty(len(x), dtype=torch.int64, device="meta")
+        if self.mode == "forward":
+            return [stochastic_launch.plan_forward(x, seed, y, window)]
+        return stochastic_launch.plan_backward(y, x, seed, torch.empty_like(x), window)
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ def pretend(target: str) -> Iterator[None]:
         yield
     finally:
         driver._active = old
-        for kernel in vars(launch.kernels).values():
+        for kernel in (*vars(launch.kernels).values(), *vars(stochastic_launch.picks).values()):
             if isinstance(kernel, triton.JITFunction):
                 kernel.device_caches.clear()  # they are kept by device, and every target is device 0
 

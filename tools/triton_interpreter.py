@@ -12,17 +12,23 @@ import warnings
 import torch
 from triton.runtime import interpreter
 
-from learnpool.ops.triton import launch
+from learnpool.ops.triton import launch, stochastic_launch
 
 LIBRARY = torch.library.Library("learnpool", "IMPL")
+KERNELS = {
+    "pool": launch.pool,
+    "pool_backward": launch.pool_backward,
+    "stochastic_pool": stochastic_launch.pool,
+    "stochastic_pool_backward": stochastic_launch.pool_backward,
+}
 
 
 def register():
     """From now on ``torch.ops.learnpool.pool`` of CPU tensors is what it is of CUDA tensors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        LIBRARY.impl("pool", launch.pool, "CPU", allow_override=True)
-        LIBRARY.impl("pool_backward", launch.pool_backward, "CPU", allow_override=True)
+        for name, kernel in KERNELS.items():
+            LIBRARY.impl(name, kernel, "CPU", allow_override=True)
     speed_up()
 
 

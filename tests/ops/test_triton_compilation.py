@@ -19,6 +19,7 @@ CASES = [
     *(Case("gated", dtype=dtype, mode=mode) for dtype in list(DTYPES)[1:] for mode in MODES),
     *(Case("gated", mode=mode, shape=(32, 64, 112, 112)) for mode in MODES),
     Case("tree3", mode="backward"),
+    *(Case("stochastic", mode=mode) for mode in MODES),
 ]
 
 

@@ -93,7 +93,8 @@ def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Ten
     return value, winner, total, flat
 
 
-def _check(name: str, x: Tensor, seed: Tensor | None, window: Window) -> tuple[int, ...]:
+def check(name: str, x: Tensor, seed: Tensor | None, window: Window) -> tuple[int, ...]:
+    """The shape of the output; an error names what is wrong with the arguments."""
     shape = check_input(name, x, window)
     if seed is not None:
         images = x.shape[0] if x.dim() == window.dims + 2 else 1
@@ -118,14 +119,14 @@ def make_sample(x: Tensor, seed: Tensor | None, window: Window) -> Tensor | None
 def pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The kernel of ``learnpool::stochastic_pool``."""
     window = Window.from_arguments(*arguments)
-    shape = _check(POOL, x, seed, window)
+    shape = check(POOL, x, seed, window)
     return empty_output(shape, x, window.dims).copy_(forward(x, make_sample(x, seed, window), window))
 
 
 def pool_fake(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The output of ``learnpool::stochastic_pool`` without its values."""
     window = Window.from_arguments(*arguments)
-    return empty_output(_check(POOL, x, seed, window), x, window.dims)
+    return empty_output(check(POOL, x, seed, window), x, window.dims)
 
 
 def pool_decomposition(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
@@ -149,7 +150,7 @@ def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, seed: Tensor | None, *a
 def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The kernel of ``learnpool::stochastic_pool_backward``."""
     window = Window.from_arguments(*arguments)
-    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, seed, window))
+    check_gradient(POOL_BACKWARD, grad, x, check(POOL_BACKWARD, x, seed, window))
     dx = backward(grad, x, make_sample(x, seed, window), window)
     return empty_output(x.shape, x, window.dims).copy_(dx)
 
@@ -157,7 +158,7 @@ def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any)
 def pool_backward_fake(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
     """The gradient of ``learnpool::stochastic_pool_backward`` without its values."""
     window = Window.from_arguments(*arguments)
-    check_gradient(POOL_BACKWARD, grad, x, _check(POOL_BACKWARD, x, seed, window))
+    check_gradient(POOL_BACKWARD, grad, x, check(POOL_BACKWARD, x, seed, window))
     return empty_output(x.shape, x, window.dims)
 
 

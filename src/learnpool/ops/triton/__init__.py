@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...tree import from_program
-from .. import operator
+from .. import operator, stochastic
 from ..cpu import Status
 from ..window import Window
 
@@ -60,33 +60,63 @@ def pool_backward(
     return grads
 
 
-KERNELS = {"pool": pool, "pool_backward": pool_backward} if GPU.live else {}
+def stochastic_pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool`` on a GPU."""
+    from . import stochastic_launch as launch
+
+    y: Tensor = _run(stochastic.POOL, launch.pool, stochastic.pool, (x, seed), None, arguments)
+    return y
+
+
+def stochastic_pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool_backward`` on a GPU."""
+    from . import stochastic_launch as launch
+
+    tensors = (grad, x, seed)
+    dx: Tensor = _run(
+        stochastic.POOL_BACKWARD, launch.pool_backward, stochastic.pool_backward, tensors, None, arguments
+    )
+    return dx
+
+
+KERNELS = (
+    {
+        "pool": pool,
+        "pool_backward": pool_backward,
+        "stochastic_pool": stochastic_pool,
+        "stochastic_pool_backward": stochastic_pool_backward,
+    }
+    if GPU.live
+    else {}
+)
 
 
 def _run(
     name: str,
     kernel: Callable[..., Any],
     reference: Callable[..., Any],
-    tensors: Sequence[Tensor],
-    program: Sequence[int],
+    tensors: Sequence[Tensor | None],
+    program: Sequence[int] | None,
     rest: Sequence[Any],
 ) -> Any:
-    """Run ``kernel``; once it has failed to compile, run ``reference`` instead."""
+    """Run ``kernel``; once it has failed to compile, run ``reference`` instead. Stochastic pooling has no program."""
+    arguments = (*tensors, *(() if program is None else (program,)), *rest)
     if failures and _describe_call(name, tensors, program, rest) in failures:
-        return reference(*tensors, program, *rest)
+        return reference(*arguments)
     try:
-        return kernel(*tensors, program, *rest)
+        return kernel(*arguments)
     except (torch.OutOfMemoryError, torch.AcceleratorError, CaptureError):
         raise
     except Exception as error:
         # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.
-        result = reference(*tensors, program, *rest)
+        result = reference(*arguments)
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
         failures[_describe_call(name, tensors, program, rest)] = why
-        tree = textwrap.shorten(str(from_program(program)), 200)
+        dtype = next(tensor.dtype for tensor in tensors if tensor is not None)
+        tree = "stochastic pooling" if program is None else textwrap.shorten(str(from_program(program)), 200)
         window = Window.from_arguments(*rest[:6])
         warnings.warn(
-            f"{name}: the GPU kernel of {tree} for {tensors[-3].dtype} and {window} did not compile, "
+            f"{name}: the GPU kernel of {tree} for {dtype} and {window} did not compile, "
             f"the slower reference replaces it ({textwrap.shorten(why, 300)})",
             RuntimeWarning,
             stacklevel=2,
@@ -95,10 +125,11 @@ def _run(
 
 
 def _describe_call(
-    name: str, tensors: Sequence[Tensor], program: Sequence[int], rest: Sequence[Any]
+    name: str, tensors: Sequence[Tensor | None], program: Sequence[int] | None, rest: Sequence[Any]
 ) -> tuple[Any, ...]:
     """What calls served by one compiled kernel have in common."""
-    return (name, tuple(program), tuple(map(str, rest[:6])), *(tensor.dtype for tensor in tensors[-3:]))
+    dtypes = (tensor.dtype for tensor in tensors if tensor is not None)
+    return (name, program and tuple(program), tuple(map(str, rest[:6])), *dtypes)
 
 
 def warm_up(net: nn.Module, x: Tensor) -> None:

@@ -32,6 +32,12 @@ class Launch(NamedTuple):
     programs: int
     arguments: dict[str, Any]
 
+    @classmethod
+    def make(cls, kernel: Any, programs: int, arguments: dict[str, Any]) -> Launch:
+        """A launch with those of the arguments that the kernel takes."""
+        taken = (*kernel.arg_names, "num_warps")
+        return cls(kernel, programs, {name: value for name, value in arguments.items() if name in taken})
+
     def run(self) -> None:
         self.kernel[(self.programs,)](**self.arguments)
 
@@ -313,12 +319,7 @@ def _plan_through_memory(
     programs = tiles.count_tiles(shape.images, shape.outputs, tile)
     launches = [Launch(kernels.send, programs, both | source | describe_tile(tile))]
     if mask[0]:
-        one = (1, 1, 1)
-        cells = call.tiled._replace(outputs=call.tiled.sizes)
-        tile = tiles.choose_forward(cells, Window(one, one, (0, 0, 0), one))
-        arguments = describe_tile(tile) | {"dx": dx, "dx_stride": call.pass_numbers(find_strides(dx, dims))}
-        programs = tiles.count_tiles(shape.images, shape.sizes, tile)
-        launches.append(Launch(kernels.gather, programs, _select(both | arguments, kernels.gather)))
+        launches.append(plan_gather(call, both, dx, dims))
     partials = [weight[None], mix[None]]  # what has no row, or is not wanted, stays
     for i, wanted in enumerate(mask[1:]):
         parameter = partials[i][0]
@@ -328,6 +329,16 @@ def _plan_through_memory(
             launches.append(launch)
             partials[i] = launch.arguments["partial"]
     return BackwardPlan(launches, lambda: (partials[0].sum(0), partials[1].sum(0)))
+
+
+def plan_gather(call: Call, passed: dict[str, Any], dx: Tensor, dims: int) -> Launch:
+    """The launch that writes ``dx`` from what windows send, which lies in memory."""
+    one = (1, 1, 1)
+    cells = call.tiled._replace(outputs=call.tiled.sizes)
+    tile = tiles.choose_forward(cells, Window(one, one, (0, 0, 0), one))
+    arguments = describe_tile(tile) | {"dx": dx, "dx_stride": call.pass_numbers(find_strides(dx, dims))}
+    programs = tiles.count_tiles(call.shape.images, call.shape.sizes, tile)
+    return Launch.make(kernels.gather, programs, passed | arguments)
 
 
 def _plan_reduction(
@@ -360,9 +371,4 @@ def _plan_reduction(
         "KEPT": kept_lanes,
         "SUMMED": summed_lanes,
     }
-    return Launch(kernels.reduce, blocks * chunks, _select(arguments, kernels.reduce))
-
-
-def _select(arguments: dict[str, Any], kernel: Any) -> dict[str, Any]:
-    """The arguments a kernel takes."""
-    return {name: value for name, value in arguments.items() if name in (*kernel.arg_names, "num_warps")}
+    return Launch.make(kernels.reduce, blocks * chunks, arguments)

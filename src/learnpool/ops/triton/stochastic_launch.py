@@ -1,0 +1,92 @@
+"""``learnpool::stochastic_pool`` and ``learnpool::stochastic_pool_backward`` by Triton.
+
+Backward in training finds the picked taps anew, from x and the seeds, and gathers as a max pool does. In evaluation it
+is the reference: nobody trains through the expected cell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...tree import Max
+from .. import stochastic
+from ..operator import check_gradient
+from ..window import Window, empty_output
+from . import picks, tiles
+from .launch import Call, Launch, describe_call, describe_tile, find_strides, is_far, plan_gather
+
+PROGRAM = Max().program  # what the picked cell receives is what a maximum receives
+
+
+def pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool``."""
+    window = Window.from_arguments(*arguments)
+    y = empty_output(stochastic.check(stochastic.POOL, x, seed, window), x, window.dims)
+    if y.numel():
+        with torch.cuda.device_of(x):
+            plan_forward(x, seed, y, window).run()
+    return y
+
+
+def plan_forward(x: Tensor, seed: Tensor | None, y: Tensor, window: Window) -> Launch:
+    """The launch that writes ``y``."""
+    call = describe_call(stochastic.POOL, x, y.shape, PROGRAM, window)
+    return plan_picks(call, x, seed, y, "y", window.dims)
+
+
+def plan_picks(call: Call, x: Tensor, seed: Tensor | None, out: Tensor, writes: str, dims: int) -> Launch:
+    """The launch that writes the picked or expected cells to ``out``, or the numbers of the picked taps."""
+    tile = tiles.choose_forward(call.tiled, call.window)
+    arguments = {
+        "x": x,
+        "seed": x if seed is None else seed,
+        "y": out,
+        "taps": out,
+        "sizes": call.pass_numbers(call.shape.sizes),
+        "outputs": call.pass_numbers(call.shape.outputs),
+        "x_stride": call.pass_numbers(find_strides(x, dims)),
+        "y_stride": call.pass_numbers(find_strides(out, dims)),
+        "RANDOM": seed is not None,
+        "WRITES": writes,
+        "WIDE": is_far(x, out),
+    }
+    programs = tiles.count_tiles(call.shape.images, call.shape.outputs, tile)
+    return Launch.make(picks.pick, programs, call.constants | arguments | describe_tile(tile))
+
+
+def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
+    """The kernel of ``learnpool::stochastic_pool_backward``."""
+    if seed is None:
+        return stochastic.pool_backward(grad, x, seed, *arguments)
+    window = Window.from_arguments(*arguments)
+    check_gradient(stochastic.POOL_BACKWARD, grad, x, stochastic.check(stochastic.POOL_BACKWARD, x, seed, window))
+    dx = empty_output(x.shape, x, window.dims)
+    if not grad.numel():
+        return dx.zero_()
+    with torch.cuda.device_of(x):
+        for launch in plan_backward(grad, x, seed, dx, window):
+            launch.run()
+    return dx
+
+
+def plan_backward(grad: Tensor, x: Tensor, seed: Tensor, dx: Tensor, window: Window) -> list[Launch]:
+    """Find the picked taps, then gather: both go through memory, so any window will do."""
+    call, dims = describe_call(stochastic.POOL_BACKWARD, x, grad.shape, PROGRAM, window), window.dims
+    sent = empty_output(grad.shape, x, dims).to(call.dtype).copy_(grad)
+    taps = torch.empty_like(sent, dtype=torch.int32)
+    source = {"sent": sent, "taps": taps, "rows": sent.numel(), "weight": x}
+    passed = (
+        call.constants
+        | source
+        | {
+            "sizes": call.pass_numbers(call.shape.sizes),
+            "outputs": call.pass_numbers(call.shape.outputs),
+            "sent_stride": call.pass_numbers(find_strides(sent, dims)),
+            "weight_stride": call.pass_numbers((0,) * 5),
+            "WIDE": is_far(x, sent, dx),
+        }
+    )
+    return [plan_picks(call, x, seed, taps, "taps", dims), plan_gather(call, passed, dx, dims)]

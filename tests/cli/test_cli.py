@@ -375,7 +375,7 @@ def test_the_first_help_fits_a_screen(learnpool, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     status, text, _ = learnpool("--help")
     assert status == 0
-    assert len(text.splitlines()) < 24  # and the prompt
+    assert len(text.splitlines()) <= 24  # of a small terminal; the prompt takes the place of the usage line
     assert max(map(len, text.splitlines())) <= 80
     assert "bool" not in text  # a switch takes no value
 

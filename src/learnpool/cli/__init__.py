@@ -70,7 +70,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, calibration, compare, data, doctor, look, predict, reproduce, train
+    from . import bench, calibration, compare, data, doctor, evaluate, look, predict, reproduce, train
 
     app = typer.Typer(
         rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
@@ -113,8 +113,8 @@ def build() -> "typer.Typer":
             return
         print_versions()
 
-    commands = compare.compare, train.train, predict.predict, reproduce.reproduce, look.look, calibration.calibration
-    for command in (*commands, figure, info, doctor.doctor):
+    commands = compare.compare, train.train, predict.predict, evaluate.evaluate, reproduce.reproduce
+    for command in (*commands, look.look, calibration.calibration, figure, info, doctor.doctor):
         app.command()(command)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import torch
@@ -19,11 +18,8 @@ from . import files
 from .data import read_image
 from .figure import STYLE
 from .runs.pixels import fit_image
-from .runs.run import RunError
+from .runs.state_dicts import count_input_channels, load_from_state_dict
 from .runs.trained import restore_run
-from .runs.user_networks import import_function
-
-NESTED = ("state_dict", "model_state_dict", "model")  # where training scripts put the state_dict beside other things
 
 
 def look(
@@ -47,7 +43,7 @@ def look(
             raise ValueError("look: --size, --mean and --std are for a state_dict; a run has its own preparation")
         net, pixels = load_from_run(checkpoint, image, model)
     else:
-        net = load_from_state_dict(checkpoint, model)
+        net = load_from_state_dict(checkpoint, model, "look")
         pixels = prepare_image(open_image(image), count_input_channels(net), size, mean, std)
     find_learned_pools(net)  # refuses a network without them
     try:
@@ -70,54 +66,6 @@ def load_from_run(directory: Path, image: Path, model: str | None) -> tuple[nn.M
         raise ValueError(f"look: {error}") from None
     except ValueError as error:
         raise ValueError(f"look: {re.sub('^(load|predict): ', '', str(error))}") from None
-
-
-def load_from_state_dict(path: Path, model: str | None) -> nn.Module:
-    """The network that ``model`` makes, with the parameters of a file."""
-    if not path.exists():
-        raise ValueError(f"look: no such file: {path}")
-    if model is None:
-        raise ValueError("look: --model package.module:function must say which network the checkpoint is of")
-    net, state = make_network(model), read_state_dict(path)
-    try:
-        net.load_state_dict(state)
-    except RuntimeError as error:
-        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ValueError(f"look: {path} does not fit the network of {model}: {reason}") from None
-    return net
-
-
-def make_network(name: str) -> nn.Module:
-    """What the user's ``package.module:function`` returns."""
-    if not re.fullmatch(r"[\w.]+:\w+", name):
-        raise ValueError(f"look: --model must be package.module:function, got {name!r}")
-    try:
-        net = import_function(name)()
-    except RunError as error:
-        raise ValueError(f"look: --model {name}: {str(error).removeprefix('net: ')}") from None
-    except (Exception, SystemExit) as error:  # whatever the user's own code raises is theirs to read
-        raise ValueError(f"look: --model {name}: {type(error).__name__}: {error}") from None
-    if not isinstance(net, nn.Module):
-        raise ValueError(f"look: --model {name} must return a module, got {type(net).__name__}")
-    return net
-
-
-def read_state_dict(path: Path) -> Mapping[str, Tensor]:
-    """A state_dict from a .safetensors file or a PyTorch file that holds nothing but tensors."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the readers raise a dozen kinds
-        raise ValueError(f"look: {path} cannot be read as a state_dict: {str(error).splitlines()[0]}") from None
-    for key in NESTED:
-        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
-            state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"look: {path} holds no state_dict but a {type(state).__name__}")
-    return state
 
 
 def open_image(path: Path) -> Image.Image:
@@ -144,8 +92,3 @@ def prepare_image(
     pixels = fit_image(image, (channels, *(size or (image.height, image.width))), crop=None).float() / 255
     shift, scale = (torch.tensor(list(v) or [e])[:, None, None] for v, e in ((mean, 0.0), (std, 1.0)))
     return (pixels - shift) / scale
-
-
-def count_input_channels(net: nn.Module) -> int:
-    """How many channels the first convolution of a network takes; 3 if there is none."""
-    return next((m.in_channels for m in net.modules() if isinstance(m, nn.Conv2d)), 3)

@@ -14,6 +14,7 @@ from learnpool.lab import data
 from learnpool.lab.runs import directory, networks
 from learnpool.lab.runs import training as inner
 from learnpool.lab.runs.batches import load_batches
+from learnpool.lab.runs.errors import Errors
 from learnpool.lab.runs.losses import LOSSES, squared_hinge
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
@@ -73,7 +74,7 @@ def test_it_learns_and_the_error_is_the_last_ones(tmp_path):
 
 def test_the_reported_error_is_never_the_best_seen(monkeypatch, tmp_path):
     errors = iter([50.0, 20.0, 30.0, 40.0, 41.0])  # validation epoch by epoch, then test
-    monkeypatch.setattr(inner.Training, "evaluate", lambda self, split: next(errors))
+    monkeypatch.setattr(inner.Training, "evaluate", lambda self, split: Errors(next(errors), None))
     result = train(Run(**SMALL), tmp_path)
     assert (result.validation_error, result.test_error) == (40, 41)
 

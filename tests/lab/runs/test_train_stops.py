@@ -12,6 +12,7 @@ import torch
 
 from learnpool.lab import files
 from learnpool.lab.runs import checkpoint, directory
+from learnpool.lab.runs.errors import Errors
 from learnpool.lab.runs.run import Run
 from learnpool.lab.runs.train import train
 from learnpool.lab.runs.training import Training
@@ -32,7 +33,7 @@ VARIANTS = {
 def test_a_stop_anywhere_changes_nothing(variant, monkeypatch, tmp_path):
     run = Run(**VARIANTS[variant])
     if variant == "plateau":
-        monkeypatch.setattr(Training, "evaluate", lambda self, split: 50.0)  # a plateau on any processor
+        monkeypatch.setattr(Training, "evaluate", lambda self, split: Errors(50.0, None))  # a plateau on any processor
     train(run, tmp_path / "whole")
     for step in (3, 2 * STEPS - 1, 2 * STEPS + 4, 3 * STEPS, 3 * STEPS + 2):
         with pytest.raises(Stop):

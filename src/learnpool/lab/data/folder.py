@@ -40,6 +40,15 @@ def scan_folder(root: Path) -> Folder:
     return _split_folder(root, train)
 
 
+def scan_classes(root: Path) -> tuple[Files, tuple[str, ...]]:
+    """All images of a folder of classes, to test a network on, and the classes' names."""
+    where = next((root / name for name in TEST_FOLDERS if (root / name).is_dir()), root)
+    classes = {name: paths for name, paths in _list_classes(where).items() if paths}
+    if not classes:
+        raise DataError(f"{where}: wanted a folder for each class with images in it, got none")
+    return _label_files(classes), tuple(classes)
+
+
 def drop_broken(folder: Folder, workers: int = 0) -> tuple[Folder, tuple[str, ...]]:
     """The folder without the files that do not decode, and their names."""
     splits, broken = [], list[str]()

@@ -45,11 +45,8 @@ def scan_imagenet(root: Path) -> Folder:
     """The images in the official tar files, or in class folders."""
     if not has_official_files(root):
         return scan_folder(root)
-    for name in (TRAIN, VAL, DEVKIT):
-        if not (root / name).is_file():
-            raise DataError(f"{root}: wanted {TRAIN}, {VAL} and {DEVKIT}, got no {name}")
-    ids, truth = read_devkit(root / DEVKIT)
-    classes = tuple(sorted(ids.values()))
+    _check_presence(root, TRAIN, VAL, DEVKIT)
+    test, classes = scan_validation(root)
     labels = {name: label for label, name in enumerate(classes)}
     train: list[tuple[Member, int]] = []
     for inner in iter_members(root / TRAIN):
@@ -60,6 +57,15 @@ def scan_imagenet(root: Path) -> Folder:
     missing = sorted({*labels.values()} - {label for _, label in train})
     if missing:
         raise DataError(f"{root / TRAIN}: wanted images of every class, got none of {classes[missing[0]]}")
+    return Folder(str(root), _make_files(train), test, classes)
+
+
+def scan_validation(root: Path) -> tuple[Files, tuple[str, ...]]:
+    """The validation images and the classes: all that an evaluation needs, without the training images."""
+    _check_presence(root, VAL, DEVKIT)
+    ids, truth = read_devkit(root / DEVKIT)
+    classes = tuple(sorted(ids.values()))
+    labels = {name: label for label, name in enumerate(classes)}
     images = sorted(iter_members(root / VAL), key=lambda member: Path(member.name).name)
     if len(images) != len(truth):
         raise DataError(
@@ -67,8 +73,13 @@ def scan_imagenet(root: Path) -> Folder:
         )
     if unknown := next((number for number in truth if number not in ids), None):
         raise DataError(f"{root / DEVKIT}: wanted labels that {META} has, got {unknown}")
-    test = [(member, labels[ids[number]]) for member, number in zip(images, truth, strict=True)]
-    return Folder(str(root), _make_files(train), _make_files(test), classes)
+    return _make_files((member, labels[ids[n]]) for member, n in zip(images, truth, strict=True)), classes
+
+
+def _check_presence(root: Path, *names: str) -> None:
+    for name in names:
+        if not (root / name).is_file():
+            raise DataError(f"{root}: wanted {', '.join(names[:-1])} and {names[-1]}, got no {name}")
 
 
 def _make_files(pairs: Iterable[tuple[Member, int]]) -> Files:

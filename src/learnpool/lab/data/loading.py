@@ -10,10 +10,10 @@ import torch
 from ...names import suggest
 from . import cache
 from .archive import Member
-from .catalog import NAMES, SOURCES
+from .catalog import IN_MEMORY, NAMES, SOURCES
 from .digits import read_digits
-from .folder import scan_folder
-from .imagenet import find_imagenet, has_official_files, scan_imagenet
+from .folder import scan_classes, scan_folder
+from .imagenet import find_imagenet, has_official_files, scan_imagenet, scan_validation
 from .source import Source
 from .split import DataError, Dataset, Files, Folder, Split
 
@@ -31,6 +31,21 @@ def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
     if Path(name).is_dir():
         return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
     raise DataError(describe_unknown(name, NAMES) + ", or the path of a folder of images")
+
+
+def load_test(name: str, data_dir: Path | None = None, *, whole: bool = True) -> tuple[Split | Files, tuple[str, ...]]:
+    """The test images of a data set and its classes; of ImageNet's official files the training images may be missing.
+
+    ``whole``: of a folder of classes without a test set all images, else the fifth that a run on this folder leaves.
+    """
+    root = find_imagenet(data_dir or get_data_directory()) if name == "imagenet" else Path(name)
+    if name not in IN_MEMORY and root.is_dir():
+        if has_official_files(root):
+            return scan_validation(root)
+        if whole and not (root / "train").is_dir():
+            return scan_classes(root)
+    data = load(name, data_dir)
+    return data.test, data.classes
 
 
 def get_data_directory() -> Path:

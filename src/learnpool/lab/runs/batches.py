@@ -18,7 +18,7 @@ from .. import data
 from .distributed import Ranks
 from .run import Run, RunError
 
-EVAL_BATCH = 500  # images at a time
+EVAL_BATCH, EVAL_FILES = 500, 64  # images at a time in evaluation: of a tensor, and of files, which are larger
 FIT_SAMPLE = 1_000  # images of a folder that its preparation is fitted on
 NO_PREPARATION = data.Preparation("none")
 
@@ -106,7 +106,8 @@ class Batches:
     def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
         """This process's share of the validation or test images, piece by piece."""
         local = torch.arange(len(images.labels))[ranks.local_slice(len(images.labels))]
-        for pixels, labels in images.iter_batches(local.split(EVAL_BATCH), slice(None), None):
+        at_once = EVAL_BATCH if isinstance(images, InMemoryImages) else EVAL_FILES
+        for pixels, labels in images.iter_batches(local.split(at_once), slice(None), None):
             yield pixels.to(ranks.device, memory_format=self.run.memory_format), labels.to(ranks.device)
 
 

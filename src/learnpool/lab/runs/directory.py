@@ -58,6 +58,7 @@ class Result:
     pools: dict[str, float]  # statistics of the pools after the last epoch
     finished: str
     skipped: list[str] = field(default_factory=list)  # files that do not decode, left out on request
+    test_error_top5: float | None = None  # None in older results, and where there are no more than five classes
     chance_error: float | None = None  # of always answering the test set's most frequent class; None in older results
 
 

@@ -103,7 +103,8 @@ class Predictor:
         and are no more than that.
         """
         pixels, single = read_images(images, self.image, self.crop)
-        predictions = Predictions(self.classes, torch.cat([self._predict(some) for some in pixels.split(AT_ONCE)]))
+        parts = [self.compute_probabilities(some) for some in pixels.split(AT_ONCE)]
+        predictions = Predictions(self.classes, torch.cat(parts))
         return predictions[0] if single else predictions
 
     @property
@@ -123,8 +124,8 @@ class Predictor:
             kind = self.preparation.kind
             raise ValueError(f"predict: the run does not have what its preparation {kind} was fitted to") from None
 
-    def _predict(self, pixels: Tensor) -> Tensor:
-        """The probabilities of some images, in the layout and precision of the run's own evaluation."""
+    def compute_probabilities(self, pixels: Tensor) -> Tensor:
+        """``[N, classes]`` for uint8 pixels of the network's size, in layout and precision of the run's evaluation."""
         parameter = next(self.model.parameters())
         prepared = self._prepare(pixels).to(parameter.device, memory_format=self.run.memory_format)
         bfloat16 = self.run.precision == "bfloat16"

@@ -23,6 +23,7 @@ from . import checkpoint, directory, networks, user_networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
 from .distributed import GlobalBatchRandomness, Ranks
+from .errors import Errors, count_errors, make_errors
 from .losses import compute_loss
 from .networks import Supervised
 from .run import Run
@@ -105,7 +106,7 @@ class Training:
             "rate": rate,
             "train_loss": loss / self.batches.steps,
             "train_error": 100 * wrong / seen,
-            "validation_error": self.evaluate(self.batches.validation),
+            "validation_error": self.evaluate(self.batches.validation).top1,
             "seconds": round(wall, 3),
             "cpu_seconds": round(cpu, 3),
         }
@@ -180,20 +181,20 @@ class Training:
         )
 
     @torch.no_grad()
-    def evaluate(self, split: InMemoryImages | ImageFiles) -> float:
-        """Test or validation error, in percent."""
+    def evaluate(self, split: InMemoryImages | ImageFiles) -> Errors:
+        """Test or validation errors, in percent; every image counts once, however many processes share them."""
         self.model.eval()
         if self.ranks.world > 1:
             for buffer in self.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
-        wrong = seen = 0
+        wrong = wrong5 = seen = 0
         for images, labels in self.batches.eval_batches(split, self.ranks):
             with autocast(self.run, self.ranks):
                 votes = self.model(images)
-            wrong += int((votes.argmax(1) != labels).sum())
-            seen += len(labels)
-        wrong_sum, seen_sum = self.ranks.sum_over_ranks(wrong, seen)
-        return 100 * wrong_sum / seen_sum
+            counts = count_errors(votes, labels)
+            wrong, wrong5, seen = wrong + counts[0], wrong5 + counts[1], seen + len(labels)
+        wrong_sum, wrong5_sum, seen_sum = self.ranks.sum_over_ranks(wrong, wrong5, seen)
+        return make_errors(wrong_sum, wrong5_sum, seen_sum, len(self.batches.classes))
 
     def measure_pools(self) -> dict[str, float]:
         """Proportions of the learned pools, and how decided their gates are on some validation images."""
@@ -219,10 +220,10 @@ class Training:
 
     def finish(self) -> Result:
         """Evaluate on test images, for the first and only time, and write the result of the run."""
-        test_error = self.evaluate(self.batches.test)
-        return self.ranks.on_rank0(lambda: self.write_result(test_error))
+        errors = self.evaluate(self.batches.test)
+        return self.ranks.on_rank0(lambda: self.write_result(errors))
 
-    def write_result(self, test_error: float) -> Result:
+    def write_result(self, errors: Errors) -> Result:
         """Write the result of the run."""
         last, batches = self.rows[-1], self.batches
         heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, Supervised) else set()
@@ -230,7 +231,8 @@ class Training:
         learned = {id(p) for m in self.model.modules() if isinstance(m, TreeParameters) for p in m.parameters()}
         result = Result(
             id=self.run.id,
-            test_error=test_error,
+            test_error=errors.top1,
+            test_error_top5=errors.top5,
             validation_error=last["validation_error"],
             train_error=last["train_error"],
             train_loss=last["train_loss"],

@@ -1,0 +1,85 @@
+"""Errors of classifiers: the label is not the first answer, or not among the first five."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TOP = 5
+
+
+class Errors(NamedTuple):
+    """Percent of images; ``top5`` is None where there are no more than five classes."""
+
+    top1: float
+    top5: float | None
+
+
+def count_errors(votes: Tensor, labels: Tensor) -> tuple[int, int]:
+    """How many labels do not have the highest vote, and how many are not among the five highest."""
+    wrong = int((votes.argmax(1) != labels).sum())
+    if votes.shape[1] <= TOP:
+        return wrong, 0
+    return wrong, int((votes.topk(TOP).indices != labels[:, None]).all(1).sum())
+
+
+def make_errors(wrong: float, wrong5: float, seen: float, classes: int) -> Errors:
+    """Counts as percent."""
+    return Errors(100 * wrong / seen, 100 * wrong5 / seen if classes > TOP else None)
+
+
+@dataclass(frozen=True)
+class ClassErrors:
+    """One class: its images, its errors, and what it was taken for most often where it was not recognised."""
+
+    name: str
+    images: int
+    errors: Errors
+    mistaken_for: str | None
+    times: int
+
+
+class Tally:
+    """Right and wrong answers of each class, added up batch by batch."""
+
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.classes = classes
+        self.confusion = torch.zeros(len(classes), len(classes), dtype=torch.int64)  # [label, answer]
+        self.wrong5 = torch.zeros(len(classes), dtype=torch.int64)
+
+    def add(self, probabilities: Tensor, labels: Tensor) -> None:
+        """Count the answers to some images."""
+        count = len(self.classes)
+        places = labels * count + probabilities.argmax(1)
+        self.confusion += places.bincount(minlength=count * count).view(count, count)
+        if count > TOP:
+            missed = (probabilities.topk(TOP).indices != labels[:, None]).all(1)
+            self.wrong5 += labels[missed].bincount(minlength=count)
+
+    @property
+    def images(self) -> int:
+        return int(self.confusion.sum())
+
+    @property
+    def errors(self) -> Errors:
+        """Of all images."""
+        right = int(self.confusion.diagonal().sum())
+        return make_errors(self.images - right, int(self.wrong5.sum()), self.images, len(self.classes))
+
+    def list_classes(self) -> list[ClassErrors]:
+        """The classes that have images, the worst first."""
+        rows = []
+        for label, name in enumerate(self.classes):
+            answers = self.confusion[label].clone()
+            seen, right = int(answers.sum()), int(answers[label])
+            if not seen:
+                continue
+            answers[label] = 0
+            times = int(answers.max())
+            other = self.classes[int(answers.argmax())] if times else None
+            errors = make_errors(seen - right, int(self.wrong5[label]), seen, len(self.classes))
+            rows.append(ClassErrors(name, seen, errors, other, times))
+        return sorted(rows, key=lambda row: -row.errors.top1)

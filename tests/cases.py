@@ -7,14 +7,26 @@ from hypothesis import strategies as st
 
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops.window import Window
-from learnpool.tree import complete, decode
+from learnpool.tree import decode, make_tree
 
 MIXED = Mix(Max(), Avg())
 HALF = Mix(Max(), Avg(), learn=False)
 GATED = Gate(Max(), Avg())
 ODD = Gate(Gate(Filter(), Max()), Mix(Mix(Avg(), Filter(), a=0.3, learn=False), Max(), a=0.8))
 LOW = Gate(Mix(Min(), Max()), Mix(Min(), Filter(), a=0.3, learn=False))
-TREES = [Max(), Avg(), HALF, MIXED, GATED, complete(1), complete(2), complete(3), ODD, Min(), LOW]
+TREES = [
+    Max(),
+    Avg(),
+    HALF,
+    MIXED,
+    GATED,
+    make_tree(1),
+    make_tree(2),
+    make_tree(3),
+    ODD,
+    Min(),
+    LOW,
+]
 SHARES = ["layer", "region", "channel", "region_channel"]
 
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from cases import GATED, MIXED, ODD, W, call, distinct
 from learnpool import functional as LF
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 WINDOW = ["kernel_size", "stride", "padding", "dilation", "ceil_mode"]  # the order of F.max_pool2d
 
@@ -53,7 +53,7 @@ def test_masks_and_filters_broadcast_with_the_window_behind(shape):
         else gates.reshape(3, *[1] * (3 - len(shape)), *shape, 3, 3).expand(3, 3, 5, 4, 3, 3)
     ]
     rows.append(leaves.reshape(4, 1, 1, 1, 3, 3).expand(4, 3, 5, 4, 3, 3))
-    assert_close(y, call(x, torch.cat(rows), none, complete(3), W(3, 2, 1).of()))
+    assert_close(y, call(x, torch.cat(rows), none, make_tree(3), W(3, 2, 1).of()))
 
 
 def test_gates_are_root_first_and_leaves_left_to_right():
@@ -110,7 +110,7 @@ def test_every_window_argument_reaches_the_operator():
     assert_close(LF.pool2d(x, ODD, weight, mix, *window), call(x, rows, mix.reshape(1, 1, 1, 1), ODD, shape))
     assert_close(LF.gated_pool2d(x, weight[0], *window), call(x, rows[:1], none, GATED, shape))
     assert_close(LF.mixed_pool2d(x, mix[0], *window), call(x, rows[:0], mix.reshape(1, 1, 1, 1), MIXED, shape))
-    assert_close(LF.tree_pool2d(x, weight[:1], weight[1:3], *window), call(x, rows[:3], none, complete(2), shape))
+    assert_close(LF.tree_pool2d(x, weight[:1], weight[1:3], *window), call(x, rows[:3], none, make_tree(2), shape))
 
 
 def test_wrong_arguments_are_named_by_the_function():

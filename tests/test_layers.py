@@ -28,7 +28,7 @@ from learnpool import (
     tie,
 )
 from learnpool import functional as LF
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 NAMED = [
     getattr(learnpool, f"{family}Pool{dims}d")
@@ -109,7 +109,7 @@ def test_repr_round_trips(layer):
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(3), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(3), ODD], ids=str)
 def test_a_layer_is_its_function(tree, share):
     layer = Pool2d(tree, 3, 2, 1, share=share)
     x = torch.randn(2, 4, 9, 7, requires_grad=True)
@@ -165,10 +165,10 @@ def test_parameter_counts_of_the_paper():
 
 
 def test_start_values():
-    big = Pool2d(complete(4), 3, share="region_channel", channels=64, grid=4)
+    big = Pool2d(make_tree(4), 3, share="region_channel", channels=64, grid=4)
     assert big.weight.mean().abs() < 0.01
     assert big.weight.std().item() == pytest.approx(0.5, rel=0.02)
-    assert Pool2d(complete(4), 3, share="channel", channels=256, std=0.1).weight.std().item() == pytest.approx(
+    assert Pool2d(make_tree(4), 3, share="channel", channels=256, std=0.1).weight.std().item() == pytest.approx(
         0.1, rel=0.05
     )
     mixes = Pool2d(Mix(Mix(Max(), Avg(), 0.2), Max(), 0.7), 3)

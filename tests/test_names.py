@@ -5,7 +5,7 @@ from torch import nn
 from cases import GATED, HALF, MIXED
 from learnpool import Avg, Filter, Gate, Max, Min, Mix, Pool2d, Pool3d, StochasticPool1d, make_pool, parse
 from learnpool.names import Part
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from learnpool.tree import complete
         ("gated", [Part(GATED)]),
         ("filter", [Part(Filter())]),
         ("tree1", [Part(Filter())]),
-        ("tree2", [Part(complete(2))]),
-        ("tree12", [Part(complete(12))]),
+        ("tree2", [Part(make_tree(2))]),
+        ("tree12", [Part(make_tree(12))]),
         ("Gate(Filter, Mix(Max, Avg))", [Part(Gate(Filter(), Mix(Max(), Avg())))]),
         (
             "Gate( Filter() ,Mix(Max(),Avg(), a = .25, learn=False) )",
@@ -31,8 +31,8 @@ from learnpool.tree import complete
         ("Max", [Part(Max())]),
         ("Gate(Min, Avg)", [Part(Gate(Min(), Avg()))]),
         ("mixed:region_channel", [Part(MIXED, "region_channel")]),
-        ("tree2:channel+gated", [Part(complete(2), "channel"), Part(GATED)]),
-        ("tree3+gated:region", [Part(complete(3)), Part(GATED, "region")]),
+        ("tree2:channel+gated", [Part(make_tree(2), "channel"), Part(GATED)]),
+        ("tree3+gated:region", [Part(make_tree(3)), Part(GATED, "region")]),
         (" max + Gate(Max, Avg):net ", [Part("max"), Part(GATED, "net")]),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases import GATED, HALF, MIXED, ODD, TREES
 from learnpool import Avg, Filter, Gate, Max, Min, Mix, Tree, parse
-from learnpool.tree import MAX_NODES, Code, complete, decode, from_program
+from learnpool.tree import MAX_NODES, Code, decode, from_program, make_tree
 
 grammar = st.recursive(
     st.sampled_from([Max(), Min(), Avg(), Filter()]),
@@ -22,7 +22,15 @@ grammar = st.recursive(
 def test_programs_of_the_papers_pools():
     assert MIXED.program == (Code.MIX, Code.MAX, Code.AVG)
     assert GATED.program == (Code.GATE, Code.MAX, Code.AVG)
-    assert complete(3).program == (Code.GATE, Code.GATE, Code.GATE, Code.FILTER, Code.FILTER, Code.FILTER, Code.FILTER)
+    assert make_tree(3).program == (
+        Code.GATE,
+        Code.GATE,
+        Code.GATE,
+        Code.FILTER,
+        Code.FILTER,
+        Code.FILTER,
+        Code.FILTER,
+    )
     assert HALF.program[0] == Code.FIXED
     assert HALF.program[2:] == (Code.MAX, Code.AVG)
     assert decode(HALF.program).nodes[0].a == 0.5
@@ -111,4 +119,4 @@ def test_bad_children_and_proportions():
         Mix(Max(), Avg(), 0.5, 1)
     for levels, error in ((0, ValueError), (13, ValueError), (2.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match=r"levels|nodes"):
-            complete(levels)
+            make_tree(levels)

@@ -23,7 +23,7 @@ from .ops.autograd import PoolFunction, StaticArguments
 from .ops.transforms import Form, choose_form
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
-from .tree import Avg, Gate, Max, Mix, Tree, complete
+from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 __all__ = [
     "adaptive_pool1d", "adaptive_pool2d", "adaptive_pool3d",
@@ -165,7 +165,7 @@ def _mixed_pool(
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
     window = Window.of(name, dims, kernel_size, *rest, **options)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
-        a = torch.tensor(float(a), dtype=reference.accumulation_dtype(x.dtype), device=x.device)
+        a = torch.tensor(float(a), dtype=reference.get_accumulation_dtype(x.dtype), device=x.device)
     mix = _align_one(name, "a", a, x, dims, ())
     return pool(name, x, _MIXED, None, mix, window, ("weight", "a"))
 
@@ -202,7 +202,7 @@ def _tree_pool(
     if masks != filters - 1:
         raise ValueError(f"{name}: {filters} leaves need {filters - 1} gates, got {masks}")
     weight = _concatenate(name, w, v) if w is not None and v is not None and masks else v
-    return pool(name, x, complete(levels, name), weight, None, window, ("leaves", "mix"))
+    return pool(name, x, make_tree(levels, name), weight, None, window, ("leaves", "mix"))
 
 
 def _concatenate(name: str, gates: Tensor, leaves: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from .ops import adaptive
 from .ops.operator import check_input
 from .ops.window import Size, Window, fill_signature
 from .parameters import TreeParameters
-from .tree import Avg, Gate, Max, Mix, Tree, complete
+from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
 
@@ -224,7 +224,7 @@ class GatedPool3d(_GatedPool, Pool3d):
 class _TreePool(_NamedPool):
     @_show_full_signature
     def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
-        _Pool.__init__(self, complete(levels, type(self).__name__), kernel_size, *window, **options)
+        _Pool.__init__(self, make_tree(levels, type(self).__name__), kernel_size, *window, **options)
         self.levels = levels
 
     def _options_repr(self) -> str:

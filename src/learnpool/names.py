@@ -23,7 +23,7 @@ from torch import nn
 
 from . import layers
 from .sharing import SHARES
-from .tree import MAX_NODES, Avg, Filter, Gate, Max, Min, Mix, Tree, complete, decode
+from .tree import MAX_NODES, Avg, Filter, Gate, Max, Min, Mix, Tree, decode, make_tree
 
 FIXED_NAMES = ("max", "avg", "stochastic")
 TREES: dict[str, Tree] = {
@@ -52,7 +52,7 @@ class Part:
             return self.pool
         levels = self.pool.size.bit_length()
         names = {tree: name for name, tree in TREES.items()} | (
-            {complete(levels): f"tree{levels}"} if levels > 1 and self.pool.size == 2**levels - 1 else {}
+            {make_tree(levels): f"tree{levels}"} if levels > 1 and self.pool.size == 2**levels - 1 else {}
         )
         return names.get(self.pool, repr(self.pool)) + ("" if self.share == "layer" else f":{self.share}")
 
@@ -191,7 +191,7 @@ def _read_part(reader: _Reader, share: str | None) -> Part:
         elif levels is not None:
             if 2 ** int(levels[1]) > MAX_NODES:
                 reader.fail(f"{word!r} is too deep", f"a tree has at most {MAX_NODES.bit_length() - 1} levels", at)
-            pool = complete(int(levels[1]))
+            pool = make_tree(int(levels[1]))
         else:
             known = (*FIXED_NAMES, *TREES, "tree2", "tree3", *_GRAMMAR)
             reader.fail(f"unknown pool {word!r}{suggest(word, known)}", f"known: {KNOWN}", at)

@@ -200,7 +200,7 @@ class Gate(_Inner):
     _code = Code.GATE
 
 
-def complete(levels: int, name: str = "complete") -> Tree:
+def make_tree(levels: int, name: str = "make_tree") -> Tree:
     """The paper's tree of ``levels`` levels: gates over 2^(levels − 1) filters; 1 level is one learned filter."""
     if isinstance(levels, bool) or not isinstance(levels, int):
         raise TypeError(f"{name}: levels must be an int, got {levels!r}")

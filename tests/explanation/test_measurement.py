@@ -15,7 +15,7 @@ import learnpool
 from cases import ODD, SHARES, W
 from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
 from learnpool.observation import preserve_state
-from learnpool.tree import Code, complete, decode
+from learnpool.tree import Code, decode, make_tree
 
 TWO = Gate(Gate(Filter(), Max()), Gate(Avg(), Filter()))
 
@@ -89,7 +89,7 @@ def by_loop(pool, x):
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("tree", [Gate(Max(), Avg()), complete(3), TWO, ODD], ids=str)
+@pytest.mark.parametrize("tree", [Gate(Max(), Avg()), make_tree(3), TWO, ODD], ids=str)
 @pytest.mark.parametrize("window", [W(3, 2, 1), W((2, 3), (1, 2), (1, 0), (2, 1), True)], ids=str)
 def test_statistics_are_those_of_a_loop_over_regions(tree, window, share):
     pool = Pool2d(tree, *window[:4], ceil_mode=window.ceil_mode, share=share, std=1.5)
@@ -323,7 +323,7 @@ def test_compiled_networks_are_seen():
 
 def test_fields_by_name():
     said = learnpool.explain(Net())
-    assert said["pool2"].tree == complete(2)
+    assert said["pool2"].tree == make_tree(2)
     with pytest.raises(KeyError, match="no learned pool 'pool3'; there are: pool1, pool2"):
         said["pool3"]
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
 from learnpool.ops import cpu, reference
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 FAST = [W(3, 2, 1), W(3, 2, ceil_mode=True), W(2, 2), W(3, 1, 1)]
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -57,7 +57,7 @@ def test_kernel_agrees_with_the_reference(tree, window, share, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("own", [True, False], ids=["own", "float32"])
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(1), complete(2), complete(3), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(1), make_tree(2), make_tree(3), ODD], ids=str)
 def test_every_dtype(tree, dtype, own, layout):
     """Parameter gradients are sums of thousands of float32 products that cancel, in another order than theirs."""
     for window, share in itertools.product(FAST, ("layer", "region_channel")):
@@ -157,7 +157,7 @@ def test_regions_without_a_cell(layout, dtype):
         (W(2, 1, (1, 0), (4, 1)), (3, 40)),
         (W(3, 1, 1, (3, 1)), (5, 90)),
     ):
-        for tree, share in itertools.product((MIXED, GATED, complete(2), ODD), SHARES):
+        for tree, share in itertools.product((MIXED, GATED, make_tree(2), ODD), SHARES):
             x = distinct(2, 17, *size).to(dtype).to(memory_format=LAYOUTS[layout])
             params = parameters(tree, window.of(), share, 17, size, dtype)
             compare(x, *params, tree, window.of(), *TOLERANCES[dtype])
@@ -168,7 +168,7 @@ def test_regions_without_a_cell(layout, dtype):
 def test_infinite_weights_meet_only_cells_that_exist(bad, layout):
     """Zero times infinity would be NaN where there is no cell; 3e38 becomes infinite on the way."""
     for tree, window, share in itertools.product(
-        (GATED, complete(2), ODD), [*FAST, W(3, 1, 1, 2)], ("layer", "region")
+        (GATED, make_tree(2), ODD), [*FAST, W(3, 1, 1, 2)], ("layer", "region")
     ):
         shape, size = window.of(), (9, 21)
         for tap in ((0, 0), (1, 1), (-1, -1)):
@@ -206,7 +206,7 @@ def test_a_mix_per_region_beside_masks_per_channel():
 
 
 @pytest.mark.parametrize("window", [*FAST, W(5, 3, 2, 2), W(3, 1, 1, 9), W(9, 1, 4)], ids=str)
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(2), ODD], ids=str)
 def test_planes_of_many_bands(tree, window):
     """A large plane goes through in bands: what one leaves unfinished the next completes, whatever was there before."""
     shape, size = window.of(), (67, 90)
@@ -226,7 +226,7 @@ def test_planes_of_many_bands(tree, window):
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
     """Vectors also work on places where no output is; what they read there must not show, least of all in sums."""
-    for tree, window, share in itertools.product((MIXED, GATED, complete(2), ODD), FAST, ("layer", "region")):
+    for tree, window, share in itertools.product((MIXED, GATED, make_tree(2), ODD), FAST, ("layer", "region")):
         shape = window.of()
         for at in ((0, 0), (0, 20), (4, 0), (5, 9), (8, 20)):
             x = distinct(1, 3, 9, 21)
@@ -253,7 +253,7 @@ def test_ties_and_what_is_not_finite_in_whole_vectors(bad, tree, layout):
 def test_large_trees():
     window = W(2, 2).of()
     x = distinct(1, 2, 4, 4) * 0.1
-    for tree in (complete(6), complete(8)):
+    for tree in (make_tree(6), make_tree(8)):
         compare(x, *parameters(tree, window, "layer", 2, (4, 4)), tree, window)
 
 
@@ -264,7 +264,7 @@ def test_parameter_gradients_of_a_large_batch_against_float64(share, layout):
     window = W(3, 2, 1).of()
     x = torch.randn(64, 128, 32, 32).to(memory_format=LAYOUTS[layout])
     grad = torch.randn(64, 128, 16, 16)
-    for tree in (GATED, complete(2)):
+    for tree in (GATED, make_tree(2)):
         weight, mix = parameters(tree, window, share, 128, (32, 32), torch.float32)
         mask = [False, True, False]
         _, ours, _ = torch.ops.learnpool.pool_backward(grad, x, weight, mix, tree.program, *numbers(window), mask)
@@ -277,7 +277,7 @@ def test_parameter_gradients_of_a_large_batch_against_float64(share, layout):
 def test_any_number_of_threads_gives_the_same_bits(layout):
     window = W(3, 2, 1).of()
     x = torch.randn(9, 35, 21, 21).to(memory_format=LAYOUTS[layout])
-    for tree, share in itertools.product((GATED, complete(2), ODD), SHARES):
+    for tree, share in itertools.product((GATED, make_tree(2), ODD), SHARES):
         weight, mix = parameters(tree, window, share, 35, (21, 21), torch.float32)
         grad, results = torch.randn(9, 35, 11, 11), []
         for threads in (1, 2, 3):
@@ -348,10 +348,10 @@ FUZZ = """
 import random
 import torch
 import learnpool
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 random.seed(0)
 torch.set_num_threads(1)
-programs = [(4, 0, 1), (3, 0, 1), (2,), complete(2).program, complete(3).program, (0,), (1,)]
+programs = [(4, 0, 1), (3, 0, 1), (2,), make_tree(2).program, make_tree(3).program, (0,), (1,)]
 refused = served = 0
 def some(choices):
     return random.choice(choices)

@@ -16,7 +16,7 @@ from cases import TREES
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops import cpu
 from learnpool.ops.window import Window, get_memory_format
-from learnpool.tree import complete, decode
+from learnpool.tree import decode, make_tree
 
 FOLDER = Path(cpu.__file__).parent
 COMPILE = ["-std=c++17", "-fsyntax-only", "-Werror=switch", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
@@ -77,7 +77,7 @@ def grow_tree(generator, depth):
 def test_programs_are_decoded_as_in_python(library):
     library.learnpool_decode.restype = ctypes.c_int64
     generator = random.Random(0)
-    programs = [tree.program for tree in (*TREES, complete(9))]
+    programs = [tree.program for tree in (*TREES, make_tree(9))]
     programs += [grow_tree(generator, 5).program for _ in range(2_000)]
     programs += [tuple(generator.randrange(-2, 9) for _ in range(generator.randrange(7))) for _ in range(5_000)]
     programs += [program[:-1] for program in programs] + [(*program, 0) for program in programs]

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, WINDOWS, W, call, distinct, parameters
 from learnpool import Avg, Gate, Max, Min, Mix
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 PLAIN = [window for window in WINDOWS if window.dilation == 1]
@@ -98,10 +98,10 @@ def test_a_filter_of_1_over_n_is_the_average_where_windows_are_whole():
         w = window.of()
         n = w.kernel[0] * w.kernel[1]
         weight = torch.full((1, 1, 1, 1, *w.kernel), 1 / n, dtype=torch.float64)
-        y = call(x, weight, torch.empty(0, 1, 1, 1, dtype=torch.float64), complete(1), w)
+        y = call(x, weight, torch.empty(0, 1, 1, 1, dtype=torch.float64), make_tree(1), w)
         assert_close(y, avg_pool(x, window))
     weight = torch.full((1, 1, 1, 1, 3, 3), 1 / 9, dtype=torch.float64)
-    clipped = call(x, weight, torch.empty(0, 1, 1, 1, dtype=torch.float64), complete(1), W(3, 2, 1).of())
+    clipped = call(x, weight, torch.empty(0, 1, 1, 1, dtype=torch.float64), make_tree(1), W(3, 2, 1).of())
     assert not torch.allclose(clipped, avg_pool(x, W(3, 2, 1)))  # a filter meets zero outside, an average does not
 
 
@@ -181,6 +181,6 @@ def test_the_minimum_of_a_region_without_a_cell_is_infinity_and_has_no_gradient(
 def test_nan_spreads_through_masks_and_filters():
     x = distinct(1, 1, 4, 4)
     x[0, 0, 1, 1] = torch.nan
-    for tree in (GATED, complete(2), Gate(Max(), Max())):
+    for tree in (GATED, make_tree(2), Gate(Max(), Max())):
         weight, mix = parameters(tree, W(2).of(), "layer", 1, (4, 4))
         assert call(x, weight, mix, tree, W(2).of()).isnan().flatten().tolist() == [True, False, False, False]

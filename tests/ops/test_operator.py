@@ -26,10 +26,10 @@ from cases import (
 )
 from learnpool import functional
 from learnpool.ops import reference
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-THIN = [GATED, complete(2), ODD]
+THIN = [GATED, make_tree(2), ODD]
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -86,7 +86,7 @@ def test_third_derivative():
             value = (slope * torch.arange(slope.numel(), dtype=slope.dtype).reshape(slope.shape).cos()).sum()
         return value.detach()
 
-    for tree in (GATED, complete(2)):
+    for tree in (GATED, make_tree(2)):
         params = parameters(tree, window, "layer", 1, (4, 4))
         ours = third(lambda *t, tree=tree: call(*t, tree, window), *params)
         theirs = third(lambda *t, tree=tree: reference.forward(*t, tree.program, window), *params)

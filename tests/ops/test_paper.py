@@ -13,14 +13,14 @@ from torch.testing import assert_close
 
 from cases import GATED, MIXED, W, call, leaves
 from learnpool.ops import reference
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 X = torch.tensor([1.0, 3, 2, 6], dtype=torch.float64)
 OMEGA = torch.tensor([0, 0, math.log(3) / 2, 0], dtype=torch.float64)
 V1 = torch.tensor([1.0, 0, 0, 1], dtype=torch.float64)
 V2 = torch.tensor([0, 1.0, 1, 0], dtype=torch.float64)
 DELTA = 2.0
-TREE2 = complete(2)
+TREE2 = make_tree(2)
 
 
 @pytest.fixture(params=["reference", "operator"])
@@ -81,13 +81,13 @@ def test_equation_9_gradient_of_x_in_gated(pooled):
 def test_equation_10_tree_forward(pooled):
     # 3/4 · 7 + 1/4 · 5; and a single leaf is v · x = 7
     assert pooled(TREE2, [OMEGA, V1, V2])[0] == pytest.approx(6.5, rel=1e-14)
-    assert pooled(complete(1), [V1])[0] == 7.0
+    assert pooled(make_tree(1), [V1])[0] == 7.0
 
 
 def test_equation_10_three_levels(pooled):
     # Root σ = 3/4 over (3/4 · 7 + 1/4 · 5 = 6.5) and (1/2 · 12 + 1/2 · 6 = 9), as 0 · x gives a gate of one half.
     ones = torch.ones_like(X)
-    value = pooled(complete(3), [OMEGA, OMEGA, 0 * OMEGA, V1, V2, ones, ones / 2])[0]
+    value = pooled(make_tree(3), [OMEGA, OMEGA, 0 * OMEGA, V1, V2, ones, ones / 2])[0]
     assert value == pytest.approx(0.75 * 6.5 + 0.25 * 9, rel=1e-14)
 
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from cases import GATED, MIXED, SHARES, TREES, WINDOWS, W, call, distinct, leaves, numbers, parameters
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops import adaptive, reference
-from learnpool.tree import complete, decode
+from learnpool.tree import decode, make_tree
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -50,7 +50,7 @@ def test_forward_is_what_a_user_would_compose(window):
 def test_a_tree_of_any_depth_is_its_definition(levels):
     """The paper's (10), evaluated by recursion over single regions."""
     window = W(2).of()
-    tree = complete(levels)
+    tree = make_tree(levels)
     x = distinct(1, 2, 4, 4)
     weight, mix = parameters(tree, window, "layer", 2, (4, 4))
     y = reference.forward(x, weight, mix, tree.program, window)
@@ -168,9 +168,17 @@ def test_parameter_gradients_of_halves_are_summed_in_float32():
     """4,096 regions give 1 each; in bfloat16 such a sum stops at 256."""
     x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)
     weight, mix = torch.ones(1, 1, 1, 1, 1, 1, dtype=torch.bfloat16), torch.empty(0, 1, 1, 1, dtype=torch.bfloat16)
-    _, dw, _ = reference.backward(torch.ones_like(x), x, weight, mix, complete(1).program, W(1).of())
+    _, dw, _ = reference.backward(torch.ones_like(x), x, weight, mix, make_tree(1).program, W(1).of())
     assert dw.item() == 4096
-    backward = (torch.ones_like(x), x, weight, mix, complete(1).program, *numbers(W(1).of()), [False, True, False])
+    backward = (
+        torch.ones_like(x),
+        x,
+        weight,
+        mix,
+        make_tree(1).program,
+        *numbers(W(1).of()),
+        [False, True, False],
+    )
     assert torch.ops.learnpool.pool_backward(*backward)[1].item() == 4096
 
 

@@ -26,7 +26,7 @@ import two_processes
 from cases import GATED, MIXED, ODD, SHARES, W, call, distinct, numbers, parameters
 from learnpool import GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d, decompositions, tie
 from learnpool.ops import cpu
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 row = pytest.mark.row
 FREE = torch.export.Dim.DYNAMIC
@@ -316,7 +316,7 @@ def test_channels_last():
 def test_flops():
     """As many as the convolution a mask is; in backward three of them: the responses again, and two gradients."""
     x = torch.randn(2, 4, 9, 9, requires_grad=True)
-    for tree, masks in ((MIXED, 0), (GATED, 1), (complete(2), 3)):
+    for tree, masks in ((MIXED, 0), (GATED, 1), (make_tree(2), 3)):
         layer = Pool2d(tree, 3, 2, 1)
         with FlopCounterMode(display=False) as forward:
             y = layer(x)

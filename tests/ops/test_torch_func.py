@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cases import GATED, MIXED, ODD, SHARES, W, call, distinct, parameters
 from learnpool import AdaptivePool2d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 ONE = pytest.mark.row("`torch.func`: grad, vmap, vmap(grad), jacrev, hessian")
 FORWARD = pytest.mark.row("forward mode: jvp, jacfwd, forward_ad")
@@ -28,7 +28,7 @@ def loss(layer, values, x):
 
 @ONE
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(2), ODD], ids=str)
 def test_per_sample_gradients(tree, share):
     """Of parameters and input, for images alone and as a batch of one, against a loop over images."""
     layer, images = layer_of(tree, share), distinct(3, 3, 7, 6)
@@ -64,7 +64,7 @@ def test_a_batch_of_parameters(share):
 
 
 @ONE
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(2), ODD], ids=str)
 def test_jacobians_and_hessians(tree):
     layer, x = layer_of(tree, "layer"), distinct(1, 3, 7, 6)
     jacobian = torch.autograd.functional.jacobian(layer, x)
@@ -125,7 +125,7 @@ def test_stochastic_and_adaptive_pools():
 
 @FORWARD
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(2), ODD], ids=str)
 def test_forward_mode(tree, share):
     layer, x = layer_of(tree, share), distinct(1, 3, 7, 6)
     tangent = torch.randn_like(x)
@@ -194,7 +194,7 @@ def test_cost_of_per_sample_gradients():
 
 
 @pytest.mark.row("double backward")
-@pytest.mark.parametrize("tree", [MIXED, GATED, complete(2), ODD], ids=str)
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(2), ODD], ids=str)
 def test_double_backward(tree):
     layer = layer_of(tree, "channel")
 

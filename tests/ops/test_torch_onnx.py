@@ -8,10 +8,10 @@ from torch.testing import assert_close
 from cases import LOW, ODD, SHARES, W
 from learnpool import GatedPool2d, Pool1d, Pool2d, Pool3d, StochasticPool2d
 from learnpool.names import TREES
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 ROW = pytest.mark.row("`torch.onnx.export(dynamo=True)`, batch and size dynamic, onnxruntime agrees")
-NAMED = [*TREES.values(), complete(2), complete(3), ODD, LOW]
+NAMED = [*TREES.values(), make_tree(2), make_tree(3), ODD, LOW]
 WINDOWS = [
     W(3, 2),
     W(3, 2, 1, count_include_pad=True),
@@ -79,7 +79,7 @@ def test_named_pools(turn):
 def test_one_and_three_dimensions(dims):
     size = (7, 6, 5)[:dims]
     layer = (Pool1d, None, Pool3d)[dims - 1]
-    net = Several([layer(tree, 3, 2, 1, ceil_mode=True) for tree in (ODD, complete(2))])
+    net = Several([layer(tree, 3, 2, 1, ceil_mode=True) for tree in (ODD, make_tree(2))])
     session, _ = exported(net, torch.randn(2, 3, *size))
     agrees(net, session, torch.randn(2, 3, *size), torch.randn(3, 3, *(n + 3 for n in size)))
 

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from cases import GATED, LOW, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
 from learnpool import Avg, Max, Mix, Pool2d
 from learnpool.ops import reference
-from learnpool.tree import complete
+from learnpool.tree import make_tree
 
 if os.environ.get("LEARNPOOL_REQUIRE_TRITON") != "1":
     pytest.importorskip("triton", reason="triton is not installed")
@@ -86,7 +86,13 @@ def test_sharing_and_layout(window, share, layout, small_tiles):
 
 @pytest.mark.parametrize(
     ("tree", "window", "dtype", "layout", "own"),
-    rotate([MIXED, GATED, complete(2), ODD, LOW], [W(3, 2, 1), W(2, 2)], list(TOLERANCES), LAYOUTS[:2], [True, False]),
+    rotate(
+        [MIXED, GATED, make_tree(2), ODD, LOW],
+        [W(3, 2, 1), W(2, 2)],
+        list(TOLERANCES),
+        LAYOUTS[:2],
+        [True, False],
+    ),
     ids=str,
 )
 def test_every_dtype(tree, window, dtype, layout, own):
@@ -146,7 +152,7 @@ def test_any_window(dims, layout, small_tiles):
 @pytest.mark.parametrize("layout", LAYOUTS[:2])
 @pytest.mark.parametrize("bad", [float("inf"), float("nan"), 3e38])
 def test_infinite_weights_meet_only_cells_that_exist(bad, layout):
-    for tree, window in ((GATED, W(3, 2, 1)), (complete(2), W(3, 2, ceil_mode=True)), (ODD, W(3, 1, 1, 2))):
+    for tree, window in ((GATED, W(3, 2, 1)), (make_tree(2), W(3, 2, ceil_mode=True)), (ODD, W(3, 1, 1, 2))):
         x = lay(distinct(1, 3, 7, 9, dtype=torch.float32), layout, 2)
         weight, mix = parameters(tree, window.of(), "layer", 3, (7, 9), torch.float32)
         for tap in ((0, 0), (-1, -1)):

@@ -61,7 +61,7 @@ def test_counts_are_those_of_average_pooling(include, ceil_mode):
         if p > k // 2:
             continue
         window = Window.of("test", 2, (k, 2), (s, 1), (p, 1), 1, ceil_mode, include)
-        counts = window.counts((n, 6), device=torch.device("cpu"), dtype=torch.float64)
+        counts = window.count_cells((n, 6), device=torch.device("cpu"), dtype=torch.float64)
         ones = torch.ones(1, 1, n, 6, dtype=torch.float64)
         total = F.avg_pool2d(ones, (k, 2), (s, 1), (p, 1), ceil_mode, include, divisor_override=1)
         torch.testing.assert_close(total / counts, F.avg_pool2d(ones, (k, 2), (s, 1), (p, 1), ceil_mode, include))

@@ -83,5 +83,5 @@ def _has_whole_windows(old: TorchPool, inputs: Sequence[Sequence[int]]) -> bool:
     if not window.ceil_mode:
         return window.count_include_pad or not any(window.padding)
     full, cpu = math.prod(window.kernel), torch.device("cpu")
-    counts = [window.counts(shape[-old.dims :], device=cpu, dtype=torch.float64) for shape in inputs]
+    counts = [window.count_cells(shape[-old.dims :], device=cpu, dtype=torch.float64) for shape in inputs]
     return bool(counts) and all(bool((count == full).all()) for count in counts)

@@ -180,7 +180,7 @@ def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     _, rows = decode(pool.tree.program).split_weight_rows()
     if not rows:
         return
-    wide = x.to(reference.accumulation_dtype(x.dtype))
+    wide = x.to(reference.get_accumulation_dtype(x.dtype))
     weight = pool.weight.to(wide.dtype)
     if sharing.varies_by_region(pool.share):
         weight = sharing.resample(weight, pool.window.output_size(x.shape[-pool.dims :]))

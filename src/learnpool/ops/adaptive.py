@@ -24,7 +24,7 @@ def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: 
     size = get_output_size(name, x, output_size, dims)
     decoded = decode(tree.program)
     check_parameter(name, "mix", mix, x, decoded.mixes, x.shape[-dims - 1], size, ())
-    wide = mix.to(reference.accumulation_dtype(x.dtype))
+    wide = mix.to(reference.get_accumulation_dtype(x.dtype))
     maximum = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
     inputs = compute_share_of_max(decoded, wide), maximum.to(wide.dtype), mean.to(wide.dtype)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from ..tree import Program, decode
 from . import reference
-from .reference import Blend, Responses, accumulation_dtype
+from .reference import Blend, Responses, get_accumulation_dtype
 from .window import Window
 
 _MAX_POOLS: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)
@@ -56,7 +56,7 @@ def blend_finite(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
     """Maximum, minimum, mean and inner products of every region of ``[N, C, *size]``."""
-    dtype = accumulation_dtype(x.dtype)
+    dtype = get_accumulation_dtype(x.dtype)
     wide, masks = x.to(dtype), weight.to(dtype)
     maximum = minimum = mean = None
     cells = torch.ones((), dtype=dtype, device=x.device)
@@ -82,7 +82,7 @@ def sum_regions(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
 
 
 def count_cells(x: Tensor, window: Window) -> Tensor:
-    """What an average divides by, as ``Window.counts``: a number, or a map ``[1, 1, *output]`` where edges differ."""
+    """What an average divides by, as in ``Window.count_cells``: a number, or ``[1, 1, *output]`` where edges differ."""
     new: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
     if not window.ceil_mode and (window.count_include_pad or not any(window.padding)):
         return torch.full((), float(math.prod(window.kernel)), **new)

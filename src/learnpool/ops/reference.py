@@ -74,7 +74,7 @@ def backward(
     gives every maximum the gradient, as printed in the paper.
     """
     decoded = decode(tuple(program))
-    dtype = accumulation_dtype(x.dtype)
+    dtype = get_accumulation_dtype(x.dtype)
     region = compute_responses(x, weight, decoded, window)
     c = backpropagate(decoded, *evaluate(decoded, region, mix), grad.to(dtype))
     c_mean = None if c.mean is None else c.mean / region.cells
@@ -114,7 +114,7 @@ def backward(
 
 def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
     """Maximum, minimum, mean and inner products of every region, tap by tap."""
-    dtype = accumulation_dtype(x.dtype)
+    dtype = get_accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
     new: dict[str, Any] = {"dtype": dtype, "device": x.device}
@@ -139,7 +139,7 @@ def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Windo
             total[tap.regions] += cell
         for d, dot in enumerate(dots):
             dot[tap.regions] += select_tap(masks[d], tap) * cell
-    cells = window.counts(size, **new)
+    cells = window.count_cells(size, **new)
     mean = None if total is None else total / cells
     return Responses(maximum, argmax, minimum, argmin, mean, cells, dots)
 
@@ -234,7 +234,7 @@ def backpropagate(
     return ResponseGrads(c_max, c_min, c_mean, c_dots, c_mixes)
 
 
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+def get_accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype sums are kept in: float32 for the halves."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import decomposition
 from .autograd import compute_vjp
 from .operator import check_gradient, check_input
-from .reference import accumulation_dtype
+from .reference import get_accumulation_dtype
 from .uniform import draw_uniform
 from .vmap import merge_images, move_batch_first, split_images
 from .window import Window, empty_output
@@ -39,7 +39,7 @@ def compute_expected(x: Tensor, window: Window) -> Tensor:
     """``Σ p_i x_i``, as ``forward`` without sample, from convolutions: the form for exporters."""
     if x.dim() == window.dims + 1:
         return compute_expected(x.unsqueeze(0), window).squeeze(0)
-    wide = x.to(accumulation_dtype(x.dtype))
+    wide = x.to(get_accumulation_dtype(x.dtype))
     w = wide.clamp(min=0)
     total, squares = decomposition.sum_regions(w, window), decomposition.sum_regions(w * w, window)
     mean = decomposition.sum_regions(wide, window) / decomposition.count_cells(wide, window)
@@ -48,7 +48,7 @@ def compute_expected(x: Tensor, window: Window) -> Tensor:
 
 def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     """The picked cell receives the gradient; in evaluation ``∂y/∂x_i = (2 x_i − y) / Σ w`` where ``x_i > 0``."""
-    dtype = accumulation_dtype(x.dtype)
+    dtype = get_accumulation_dtype(x.dtype)
     value, winner, total, flat = _pick(x, sample, window)
     delta = grad.to(dtype)
     dx = torch.zeros_like(x, dtype=dtype)
@@ -65,14 +65,14 @@ def backward(grad: Tensor, x: Tensor, sample: Tensor | None, window: Window) -> 
 
 def _pick(x: Tensor, sample: Tensor | None, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Value, picked tap, Σ w, and whether all cells are equally likely; each ``[N, C, *output]``."""
-    dtype = accumulation_dtype(x.dtype)
+    dtype = get_accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
     shape = (*x.shape[: -window.dims], *window.output_size(size))
     total = x.new_zeros(shape, dtype=dtype)  # not torch.zeros: under vmap it has to be a batch like x
     for tap in window.taps(size):
         total[tap.regions] += x[tap.cells].to(dtype).clamp(min=0)
     flat = total == 0
-    total = torch.where(flat, window.counts(size, device=x.device, dtype=dtype), total)
+    total = torch.where(flat, window.count_cells(size, device=x.device, dtype=dtype), total)
 
     value = torch.zeros_like(total)
     passed = torch.zeros_like(total)  # Σ w of the taps so far
@@ -112,7 +112,7 @@ def make_sample(x: Tensor, seed: Tensor | None, window: Window) -> Tensor | None
         return None
     size = window.output_size(x.shape[-window.dims :])
     channels = x.shape[-window.dims - 1]
-    sample = draw_uniform(seed, channels, size, accumulation_dtype(x.dtype))
+    sample = draw_uniform(seed, channels, size, get_accumulation_dtype(x.dtype))
     return sample if x.dim() == window.dims + 2 else sample[0]
 
 

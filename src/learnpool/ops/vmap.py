@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .reference import accumulation_dtype
+from .reference import get_accumulation_dtype
 
 Axes = Sequence[Any]  # the batch axis of each argument, or None
 Call = Callable[..., Any]  # the operator on tensors alone
@@ -65,7 +65,7 @@ def batch_pool_backward(
     if axes[2] is None and axes[3] is None and not output_mask[1] and not output_mask[2]:
         dx, dw, dm = call(merge_images(grads, dims), merge_images(members, dims), weight, mix)
         return (split_images(dx, members, dims), dw, dm), (0, None, None)
-    channels, dtype = members.shape[-dims - 1], accumulation_dtype(x.dtype)
+    channels, dtype = members.shape[-dims - 1], get_accumulation_dtype(x.dtype)
     masks = _repeat(weight.to(dtype), axes[2], size, channels)
     mixes = _repeat(mix.to(dtype), axes[3], size, channels)
     dx, dw, dm = call(_merge_channels(grads, dims), _merge_channels(members, dims), masks, mixes)

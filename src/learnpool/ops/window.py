@@ -121,7 +121,7 @@ class Window:
             place, regions, cells = zip(*taps, strict=True)
             yield Tap(place, (..., *regions), (..., *cells))
 
-    def counts(self, size: Sequence[int], *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    def count_cells(self, size: Sequence[int], *, device: torch.device, dtype: torch.dtype) -> Tensor:
         """What an average divides by, ``[*output_size]``: the cells of each region that exist.
 
         ``count_include_pad`` counts padding too, but never the overhang of ceil mode. A region without any cell (only

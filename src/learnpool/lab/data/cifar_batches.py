@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .source import check_labels, format_shape
+from ...ops.window import format_size
+from .source import check_labels
 from .split import DataError
 
 
@@ -40,8 +41,8 @@ def parse_pickle(
     images, labels = batch.get("data"), batch.get("fine_labels" if coarse else "labels")
     expected = (count, int(np.prod(shape)))
     if not isinstance(images, ArrayStandIn) or images.cells.shape != expected:
-        actual = format_shape(images.cells.shape) if isinstance(images, ArrayStandIn) else type(images).__name__
-        raise DataError(f"{where}: wanted data of {format_shape(expected)} bytes, got {actual}")
+        actual = format_size(images.cells.shape) if isinstance(images, ArrayStandIn) else type(images).__name__
+        raise DataError(f"{where}: wanted data of {format_size(expected)} bytes, got {actual}")
     if not isinstance(labels, list) or len(labels) != count or not all(type(item) is int for item in labels):
         actual = f"{len(labels)} items" if isinstance(labels, list) else type(labels).__name__
         raise DataError(f"{where}: wanted a list of {count} labels, got {actual}")

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .source import DIGIT_CLASSES, Remote, Source, check_labels, format_shape
+from ...ops.window import format_size
+from .source import DIGIT_CLASSES, Remote, Source, check_labels
 from .split import DataError, Split
 from .unpacking import read_file, read_start
 
@@ -74,7 +75,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         raise DataError(f"{path}: wanted an idx file that begins with {magic.hex()}, got {data[:4].hex() or 'nothing'}")
     sizes = tuple(np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">u4").tolist())
     if sizes != shape:
-        raise DataError(f"{path}: wanted {format_shape(shape)} cells, got {format_shape(sizes)} by its header")
+        raise DataError(f"{path}: wanted {format_size(shape)} cells, got {format_size(sizes)} by its header")
     if len(data) != expected:
         raise DataError(
             f"{path}: wanted {expected:,} bytes, got {'more' if len(data) > expected else f'{len(data):,}'}"

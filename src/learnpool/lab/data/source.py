@@ -60,8 +60,3 @@ def check_labels(where: object, lowest: int, highest: int, classes: range) -> No
     """Refuse labels outside ``classes``."""
     if lowest not in classes or highest not in classes:
         raise DataError(f"{where}: wanted labels {classes[0]} to {classes[-1]}, got {lowest} to {highest}")
-
-
-def format_shape(shape: tuple[int, ...]) -> str:
-    """``60000×28×28``."""
-    return "×".join(map(str, shape))

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .source import DIGIT_CLASSES, Remote, Source, check_labels, format_shape
+from ...ops.window import format_size
+from .source import DIGIT_CLASSES, Remote, Source, check_labels
 from .split import DataError, Split
 from .unpacking import check_mat_size
 
@@ -51,8 +52,8 @@ def read_mat(path: Path, shape: tuple[int, int, int, int]) -> Split:
         for name, expected, kinds in (("X", (height, width, channels, count), ("uint8",)), ("y", (count, 1), INTEGERS)):
             size, kind = variables.get(name, ((), "nothing"))
             if size != expected or kind not in kinds:
-                need = f"{'integers' if kinds is INTEGERS else kinds[0]} {format_shape(expected)}"
-                raise DataError(f"{path}: wanted {name} as {need}, got {kind} {format_shape(size)}".rstrip())
+                need = f"{'integers' if kinds is INTEGERS else kinds[0]} {format_size(expected)}"
+                raise DataError(f"{path}: wanted {name} as {need}, got {kind} {format_size(size)}".rstrip())
         content = loadmat(path, variable_names=("X", "y"))
     except DataError:
         raise

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...tree import Program, decode
 from ..operator import POOL, POOL_BACKWARD, check, check_gradient
-from ..reference import accumulation_dtype
+from ..reference import get_accumulation_dtype
 from ..window import Window, empty_output, get_memory_format
 from . import CaptureError, kernels, tiles
 from .tiles import Map, Tile
@@ -132,7 +132,7 @@ def describe_call(name: str, x: Tensor, shape: Sequence[int], program: Sequence[
             )
         known.add((sizes, x.stride()))
         static = True
-    return Call(decode(tuple(program)), pad_window(window), full, accumulation_dtype(x.dtype), static)
+    return Call(decode(tuple(program)), pad_window(window), full, get_accumulation_dtype(x.dtype), static)
 
 
 def is_far(*tensors: Tensor) -> bool:

@@ -146,6 +146,7 @@ def test_configurations_are_the_papers_counts(tmp_path):
         expected = [0, 2, 9 + second, 27, 63, {"tree2": 27, "tree3": 63}[tree] + second]
         assert list(counts.values()) == expected
     assert [cell.text for cell in page.parts[1].rows[0]][1:3] == ["3×3 convolution", "128 × 32 × 32"]
+    assert list(configurations.build_page(Scale(data=("cifar10+",)), Results(tmp_path)).data) == ["cifar10"]
 
 
 def test_differences_to_the_papers_recipe_are_named():

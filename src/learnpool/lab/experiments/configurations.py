@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...formatting import format_count
 from ...nets.dsn import TABLES, dsn
 from ...parameters import TreeParameters
 from ..paper import PAPER
@@ -16,7 +17,7 @@ TITLE = "The networks"
 SOURCE = "Table A1"
 CLAIM = "Six 3×3 and four 1×1 convolutions, two pools of stride 2, and a vote of the last map's cells."
 POOLS = ("max", "mixed", "gated", "tree2+max", "tree3+max", "tree+gated")
-DATA = ("mnist", "cifar10", "cifar100", "svhn")
+DATA = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 
 
 def plan(scale: Scale) -> list[Run]:
@@ -37,7 +38,7 @@ def build_page(scale: Scale, results: Results) -> Page:
         counts.append([Cell(LABELS[data]), Cell(f"{total:,}"), *(Cell(f"{n:,}") for n in record[data].values())])
     heads = ["Parameters", "of the network with max", *(f"more, {pool}" for pool in POOLS)]
     parts.append(Table(heads, counts, "Without the heads of deep supervision, which are removed in training."))
-    return Page([f"{len(names)} networks, built and run once to read their shapes."], parts, (), record)
+    return Page([f"{format_count(len(names), 'network')}, built and run once to read the shapes."], parts, (), record)
 
 
 def _count_pool_parameters(data: str, pool: str) -> int:

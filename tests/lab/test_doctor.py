@@ -10,10 +10,10 @@ CPU = torch.device("cpu")
 
 def test_every_pool_window_and_dtype_is_there():
     cases = doctor.list_cases()
-    assert len({(case.pool, case.window, case.dtype) for case in cases}) == len(cases) == 10 * 6 * 4
+    assert len({(case.pool, case.window, case.dtype) for case in cases}) == len(cases) == 11 * 6 * 4
     for name in ("share", "layout", "dims"):
         assert len({getattr(case, name) for case in cases}) >= 3
-    assert len(doctor.list_cases(quick=True)) == 20
+    assert len(doctor.list_cases(quick=True)) == 22
 
 
 def test_a_right_kernel_passes():
@@ -26,10 +26,18 @@ def test_a_wrong_kernel_is_found(monkeypatch):
     forward = doctor.reference.forward
     monkeypatch.setattr(doctor.reference, "forward", lambda *arguments: forward(*arguments) + 1)
     outcomes = doctor.examine(CPU, True, lambda: None)
-    assert all("y differs by up to 1" in outcome.problem for outcome in outcomes)
+    assert all(("y differs by up to 1" in o.problem) == (o.name != doctor.STOCHASTIC) for o in outcomes)
     table = doctor.format_table(outcomes)
     assert "| gated | 0/2 |" in table
     assert "- gated, 3/2 padded, float32" in table
+
+
+def test_wrong_picks_are_found(monkeypatch):
+    backward = doctor.stochastic.pool_backward
+    monkeypatch.setattr(doctor.stochastic, "pool_backward", lambda *arguments: backward(*arguments) + 1)
+    outcomes = doctor.examine(CPU, True, lambda: None)
+    assert {o.name for o in outcomes if o.problem} == {doctor.STOCHASTIC}
+    assert all("picked dx differs by up to 1" in o.problem for o in outcomes if o.problem)
 
 
 def test_the_command(learnpool):

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from ..names import parse
-from ..ops import cpu, reference, triton
+from ..ops import cpu, reference, stochastic, triton
 from ..ops.window import Window
-from ..tree import Tree, decode
+from ..tree import Max, Tree, decode
 
+STOCHASTIC = "stochastic"
 POOLS = (
     "Max", "Min", "Avg", "half", "mixed", "gated", "filter", "tree2", "tree3",
-    "Gate(Gate(Filter, Max), Mix(Mix(Avg, Filter), Min))",
+    "Gate(Gate(Filter, Max), Mix(Mix(Avg, Filter), Min))", STOCHASTIC,
 )  # fmt: skip
 WINDOWS: dict[str, tuple[int, ...]] = {  # kernel, stride, padding, dilation, ceil_mode, count_include_pad
     "2/2": (2, 2, 0, 1, 0, 0),
@@ -88,7 +89,7 @@ def list_cases(quick: bool = False) -> list[Case]:
 
 def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tree, Window]:
     """x, weight, mix, tree and window of a case; no two cells of x are equal."""
-    tree = parse(case.pool).part().pool
+    tree = Max() if case.pool == STOCHASTIC else parse(case.pool).part().pool
     assert isinstance(tree, Tree)
     kernel, stride, padding, dilation, ceil_mode, include_pad = WINDOWS[case.window]
     window = Window.of("doctor", case.dims, kernel, stride, padding, dilation, bool(ceil_mode), bool(include_pad))
@@ -113,17 +114,35 @@ def arrange(x: Tensor, layout: str, dims: int) -> Tensor:
     return x.contiguous(memory_format=last if layout == "channels_last" else torch.contiguous_format)
 
 
-def compare(case: Case, device: torch.device) -> str:
-    """What differs between the operator and the reference, or nothing."""
+def _pool_both(case: Case, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Value and gradients of a tree, by the operator and by the reference."""
     x, weight, mix, tree, window = make_inputs(case, device)
     y = torch.ops.learnpool.pool(x, weight, mix, tree.program, *window.arguments)
-    expected = reference.forward(x, weight, mix, tree.program, window)
+    yield "y", y, reference.forward(x, weight, mix, tree.program, window)
     grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
     ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, tree.program, *window.arguments, [True] * 3)
     theirs = reference.backward(grad, x, weight, mix, tree.program, window)
-    rtol, atol = TOLERANCES[case.dtype]
-    for name, mine, wanted in zip(("y", "dx", "dweight", "dmix"), (y, *ours), (expected, *theirs), strict=True):
+    for name, mine, wanted in zip(("dx", "dweight", "dmix"), ours, theirs, strict=True):
         assert wanted is not None
+        yield name, mine, wanted
+
+
+def _pick_both(case: Case, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Value and gradient of stochastic pooling in training and in evaluation, by the operator and by the reference."""
+    x, *_, window = make_inputs(case, device)
+    arguments = window.arguments[:5]
+    for name, seed in (("picked", torch.tensor([2**40 + 1, -3], device=device)), ("expected", None)):
+        y = torch.ops.learnpool.stochastic_pool(x, seed, *arguments)
+        yield f"{name} y", y, stochastic.pool(x, seed, *arguments)
+        grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
+        dx = torch.ops.learnpool.stochastic_pool_backward(grad, x, seed, *arguments)
+        yield f"{name} dx", dx, stochastic.pool_backward(grad, x, seed, *arguments)
+
+
+def compare(case: Case, device: torch.device) -> str:
+    """What differs between the operator and the reference, or nothing."""
+    rtol, atol = TOLERANCES[case.dtype]
+    for name, mine, wanted in (_pick_both if case.pool == STOCHASTIC else _pool_both)(case, device):
         if not torch.allclose(mine, wanted, rtol=rtol, atol=atol, equal_nan=True):
             return f"{name} differs by up to {(mine - wanted).abs().max().item():.2g}"
     return ""

@@ -42,6 +42,7 @@ def train(
     threads: options.TorchThreads = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
     device: options.Device = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Minutes between checkpoints inside an epoch.")] = 5.0,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every field of the run; train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -75,6 +76,7 @@ def train(
         "workers": workers,
         "device": device,
         "tensorboard": tensorboard,
+        "save_every": 60 * save_every,
     }
     result = _train_with_progress(run, out, show=first and not quiet and not as_json, **arguments)
     if first and not quiet and not as_json:
@@ -123,11 +125,14 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any)
 
 def _format_interruption(run: "Run", out: Path) -> str:
     """What is kept, and how to resume."""
-    from ..lab.runs.directory import read_metrics
+    from ..lab.runs.checkpoint import read_record
 
-    count = len(read_metrics(out / run.id))
-    epochs = f"{count} of {format_count(run.epochs, 'epoch')}"
-    return f"interrupted; {out / run.id} keeps {epochs}; run the same command to resume" if count else "interrupted"
+    record = read_record(out / run.id)
+    if record is None:
+        return "interrupted"
+    kept = f"{record['epoch']} of {format_count(run.epochs, 'epoch')}"
+    kept += f" and {format_count(record['step'], 'step')}" if record.get("step") else ""
+    return f"interrupted; {out / run.id} keeps {kept}; run the same command to resume"
 
 
 def _print_description(run: "Run", out: Path, as_json: bool) -> None:

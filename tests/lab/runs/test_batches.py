@@ -37,6 +37,17 @@ def test_an_epoch_shows_every_image_at_most_once():
     assert len(seen.unique(dim=0)) == len(shown.train.images[:1100].flatten(1).unique(dim=0)) == 1100
 
 
+@pytest.mark.parametrize("start", [1, 4])
+def test_an_epoch_can_begin_in_the_middle(start, folder):
+    for run in (Run(pad=1, mirror=True, batch=100), Run(data=str(folder), mirror=True, batch=2, image_size=16)):
+        shown = load_batches(run, None, ALONE)
+        whole, rest = (list(shown.train_batches(2, ALONE, first)) for first in (0, start))
+        assert len(rest) == len(whole) - start > 0
+        for (x, y), (u, v) in zip(rest, whole[start:], strict=True):
+            assert torch.equal(x, u)
+            assert torch.equal(y, v)
+
+
 def test_augmentation_is_for_training_only():
     plain, augmented = (load_batches(Run(pad=pad, mirror=pad > 0), None, ALONE) for pad in (0, 1))
     for held in ("validation", "test"):

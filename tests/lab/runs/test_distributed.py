@@ -82,3 +82,11 @@ def test_what_one_process_lacks_all_raise(monkeypatch):
 def test_a_batch_that_cannot_be_shared():
     with pytest.raises(RunError, match="^batch: 25 images cannot be shared evenly by 2 processes; see --set batch=N$"):
         load_batches(Run(batch=25), None, PAIR[0])
+
+
+def test_parts_of_a_batch_are_the_same_for_one_process_and_many():
+    """Each part is shared by all, so that dropout, drawn for a whole part, meets the same images."""
+    batch, parts = torch.arange(24), 3
+    shares = [batch[ranks.local_rows(24, parts)].chunk(parts) for ranks in PAIR]
+    assert [torch.cat(part).tolist() for part in zip(*shares, strict=True)] == [x.tolist() for x in batch.chunk(parts)]
+    assert torch.equal(batch[ALONE.local_rows(24, parts)], batch)

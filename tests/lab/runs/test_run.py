@@ -40,7 +40,7 @@ OTHERS = {
     "image_size": 64, "skip_broken": True, "train_size": 10, "validation": 10, "loss": "hinge", "epochs": 2, "batch": 8,
     "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
     "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
-    "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5,
+    "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5, "accumulate": 2,
 }  # fmt: skip
 
 

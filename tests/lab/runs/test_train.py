@@ -399,3 +399,24 @@ def test_the_pool_does_not_change_the_other_weights_or_the_batches(tmp_path):
     for (x, y), (u, v) in zip(one.batches.train_batches(1, ALONE), two.batches.train_batches(1, ALONE), strict=True):
         assert torch.equal(x, u)
         assert torch.equal(y, v)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_of_a_batch_give_its_gradient(parts, tmp_path):
+    options = {"dropout": 0.0, "momentum": 0.9, "rate": (0.01,)}
+    whole, divided = (training(tmp_path, accumulate=n, **options) for n in (1, parts))
+    images, labels = next(whole.batches.train_batches(0, ALONE))
+    same, _ = next(divided.batches.train_batches(0, ALONE))
+    assert torch.equal(images, same)
+    for begun in (whole, divided):
+        begun.set_rate(0)
+    (loss, votes), (mean, all_votes) = (begun.train_step(images, labels) for begun in (whole, divided))
+    torch.testing.assert_close(loss, mean)
+    torch.testing.assert_close(votes, all_votes)
+    for ours, theirs in zip(divided.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_that_do_not_divide_a_batch(tmp_path):
+    with pytest.raises(RunError, match="^batch: 40 images cannot be shared evenly by 1 processes in 3 parts; "):
+        train(Run(**SMALL | {"accumulate": 3}), tmp_path)

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+import learnpool
 from learnpool.lab import files
 from learnpool.lab.runs import checkpoint, directory
 from learnpool.lab.runs.errors import Errors
@@ -44,6 +45,43 @@ def test_a_stop_anywhere_changes_nothing(variant, monkeypatch, tmp_path):
     assert [start["epoch"] for start in starts] == [0, 0, 1, 2, 2, 3]
     if variant == "plateau":
         assert len({row["rate"] for row in rows(tmp_path / "parts" / run.id)}) > 1
+
+
+@pytest.mark.parametrize("variant", ["heads", "tied", "bfloat16"])
+def test_a_stop_inside_an_epoch_resumes_at_the_next_step(variant, tmp_path):
+    """With a checkpoint after every step, no step is done twice, and nothing differs in the end."""
+    run = Run(**VARIANTS[variant] | {"epochs": 2, "head_steps": STEPS * (variant == "heads")})
+    train(run, tmp_path / "whole")
+    seen = []
+    for last in (3, 4, STEPS + 5, 2 * STEPS):
+
+        def watch(step, last=last):
+            seen.append(step.step)
+            if step.step == last:
+                raise Stop
+
+        with pytest.raises(Stop):
+            train(run, tmp_path / "parts", watch=watch, save_every=0)
+        seen[-1:] = []  # the stop came after its checkpoint
+    path = tmp_path / "parts" / run.id
+    assert [p.name for p in path.glob("last-*")] == [f"last-1.{STEPS - 1}.safetensors"]  # before the epoch's last step
+    assert learnpool.load(path).classes == tuple("0123456789")
+    train(run, tmp_path / "parts", save_every=0)
+    assert_same_run(tmp_path / "whole" / run.id, path)
+    assert seen == [1, 2, *range(5, STEPS + 5), *range(STEPS + 6, 2 * STEPS)]
+
+
+def test_checkpoints_inside_an_epoch_come_when_it_is_time(monkeypatch, tmp_path):
+    run = Run(**SMALL | {"epochs": 1})
+    times = iter(range(0, 10_000, 40))  # seconds: one look at the clock for a step
+    monkeypatch.setattr("learnpool.lab.runs.training.time.monotonic", lambda: next(times))
+    names = []
+
+    def watch(step):
+        names.extend(path.name for path in (tmp_path / run.id).glob("last-*"))
+
+    train(run, tmp_path, watch=watch, save_every=100)
+    assert sorted(set(names)) == ["last-0.3.safetensors", "last-0.6.safetensors", "last-0.9.safetensors"]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "last.json", "result.json"])
@@ -192,13 +230,15 @@ def test_a_process_that_dies_stops_the_other_and_both_can_resume(monkeypatch, tm
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "deadly_network.py").write_text(DEADLY)
     (tmp_path / "deadly").touch()
-    words = command(PLATEAU, tmp_path / "two", "--model", "deadly_network:net", "--quiet")
+    words = command(PLATEAU, tmp_path / "two", "--model", "deadly_network:net", "--quiet", "--save-every", "0")
     done = on_two(words)
     (path,) = (tmp_path / "two").iterdir()
     assert done.returncode == 1
     assert "learnpool: another process of this run has ended; run the same command to resume\n" in done.stderr
     assert "[rank0]: Traceback" not in done.stderr
     assert len(rows(path)) == 1
+    record = json.loads((path / "last.json").read_text())
+    assert (record["epoch"], record["step"], len(record["sums"])) == (1, 3, 2)  # the fourth step killed it
     (tmp_path / "deadly").unlink()
     done = on_two(words)
     assert done.returncode == 0, done.stderr

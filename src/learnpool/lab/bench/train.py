@@ -69,12 +69,12 @@ class TimedBatches(Batches):
 
     seconds: list[float]
 
-    def train_batches(self, number: int, ranks: Ranks) -> Pairs:
-        batches = super().train_batches(number, ranks)
+    def train_batches(self, number: int, ranks: Ranks, start: int = 0) -> Pairs:
+        batches = super().train_batches(number, ranks, start)
         while True:
-            start = time.perf_counter()
+            began = time.perf_counter()
             batch = next(batches, None)
-            self.seconds.append(time.perf_counter() - start)
+            self.seconds.append(time.perf_counter() - began)
             if batch is None:
                 return
             yield batch

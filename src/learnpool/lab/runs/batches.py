@@ -23,6 +23,7 @@ FIT_SAMPLE = 1_000  # images of a folder that its preparation is fitted on
 NO_PREPARATION = data.Preparation("none")
 
 Pairs = Iterator[tuple[Tensor, Tensor]]
+Rows = slice | Tensor
 
 
 def derive_seed(run: Run, use: str, epoch: int = 0) -> int:
@@ -39,12 +40,18 @@ class InMemoryImages:
     labels: Tensor
     augment: data.Augment | None = None
 
-    def iter_batches(self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None) -> Pairs:
-        """``rows`` of every batch of indices, augmented if there is a generator."""
-        for index in batches:
+    def iter_batches(
+        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0
+    ) -> Pairs:
+        """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
+        for number, index in enumerate(batches):
+            augment = self.augment if generator is not None else None
+            draws = augment.draw(len(index), generator) if augment and generator else None  # for those left out too
+            if number < start:
+                continue
             images = self.images[index[rows]]
-            if self.augment is not None and generator is not None:
-                images = self.augment.apply(images, self.augment.draw(len(index), generator)[rows])
+            if augment is not None and draws is not None:
+                images = augment.apply(images, draws[rows])
             yield images, self.labels[index[rows]]
 
 
@@ -63,12 +70,12 @@ class ImageFiles:
         return self.files.labels
 
     def iter_batches(
-        self, batches: Sequence[Tensor], rows: slice, generator: torch.Generator | None, views: int = 1
+        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0
     ) -> Pairs:
-        """``rows`` of every batch of indices, augmented if there is a generator; see ``data.iter_batches``."""
+        """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
         drawn = generator if self.augment else None
-        local = [index[rows] for index in batches]
-        for images, labels in data.iter_batches(self.files, local, self.crop, drawn, self.workers, views=views):
+        local = [index[rows] for index in batches[start:]]
+        for images, labels in data.iter_batches(self.files, local, self.crop, drawn, self.workers):
             yield self.preparation(images), labels
 
 
@@ -96,11 +103,16 @@ class Batches:
         """Images of a step: those of the run, or all training images where these are fewer."""
         return min(self.run.batch, len(self.train.labels))
 
-    def train_batches(self, number: int, ranks: Ranks) -> Pairs:
-        """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide."""
+    def train_batches(self, number: int, ranks: Ranks, start: int = 0) -> Pairs:
+        """This process's rows of every batch, in an order and with an augmentation that seed and epoch decide.
+
+        The first ``start`` batches are left out.
+        """
         generator = torch.Generator().manual_seed(derive_seed(self.run, "batches", number))
         order = torch.randperm(len(self.train.labels), generator=generator).split(self.batch)[: self.steps]
-        for images, labels in self.train.iter_batches(order, ranks.local_slice(self.batch), generator):
+        parts = self.run.accumulate
+        rows = ranks.local_slice(self.batch) if parts == 1 else ranks.local_rows(self.batch, parts)
+        for images, labels in self.train.iter_batches(order, rows, generator, start):
             yield images.to(ranks.device, memory_format=self.run.memory_format), labels.to(ranks.device)
 
     def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
@@ -120,8 +132,9 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
     train, validation = data.hold_out(loaded, run.seed, run.validation)
     if run.train_size is not None:
         train = data.choose_subset(train, run.train_size, run.seed)  # type: ignore[type-var]
-    if (batch := min(run.batch, len(train))) % ranks.world:
-        raise RunError(f"batch: {batch} images cannot be shared evenly by {ranks.world} processes; see --set batch=N")
+    if (batch := min(run.batch, len(train))) % (ranks.world * run.accumulate):
+        shared = f"{ranks.world} processes" + (f" in {run.accumulate} parts" if run.accumulate > 1 else "")
+        raise RunError(f"batch: {batch} images cannot be shared evenly by {shared}; see --set batch=N")
     if not isinstance(train, data.Files) and run.pad > min(train.images.shape[2:]):
         height, width = train.images.shape[2:]
         raise RunError(f"pad: wanted at most the size of an image, {height}×{width}, got {run.pad}")

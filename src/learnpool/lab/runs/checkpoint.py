@@ -34,7 +34,7 @@ class CheckpointError(RunError):
 
 def save(directory: Path, epoch: int, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:
     """Make this the last checkpoint of a directory."""
-    name = f"last-{epoch}.safetensors"
+    name = f"last-{epoch}.{state['step']}.safetensors" if state.get("step") else f"last-{epoch}.safetensors"
     content = pack_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     files.write_bytes(directory / name, content)
     record = {"epoch": epoch, "tensors": name, "sha256": hashlib.sha256(content).hexdigest(), **state}
@@ -50,7 +50,9 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     try:
         state = records.read_record(path)
         records.check_fields(state, FIELDS)
-        if state["epoch"] < 1 or Path(state["tensors"]).name != state["tensors"]:
+        if state.get("step"):  # inside an epoch
+            records.check_fields(state, {"step": int, "sums": list})
+        if state["epoch"] < (0 if state.get("step") else 1) or Path(state["tensors"]).name != state["tensors"]:
             raise ValueError("not a checkpoint's record")
         if [type(n) for n in state["image"]] != [int] * 3 or {type(name) for name in state["classes"]} != {str}:
             raise ValueError("not what was trained on")

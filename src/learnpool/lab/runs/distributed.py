@@ -47,6 +47,18 @@ class Ranks:
         distributed.all_reduce(sums)
         return [float(value) for value in sums]
 
+    def local_rows(self, count: int, parts: int) -> Tensor:
+        """This process's rows of a batch shared part by part: one process and many see the same parts."""
+        return torch.cat([part[self.local_slice(len(part))] for part in torch.arange(count).chunk(parts)])
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every process."""
+        if self.world == 1:
+            return [value]
+        values: list[Any] = [None] * self.world
+        distributed.all_gather_object(values, value)
+        return values
+
     def on_rank0(self, function: Callable[[], T]) -> T:
         """What ``function`` returns, or raises, in the first process: only there does it touch the disk."""
         if self.world == 1:

@@ -23,7 +23,7 @@ from ..data.crops import Crop
 OWN_NETS = ("dsn", "alexnet", "googlenet", "googlenet-bn")
 SUPERVISED_NETS = ("dsn", "googlenet", "googlenet-bn")  # have classifiers on the way, for training
 
-LATER_FIELDS = ("milestones", "resize", "min_area")  # newer than the first ids, which must not change
+LATER_FIELDS = ("milestones", "resize", "min_area", "accumulate")  # newer than the first ids, which must not change
 
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -74,6 +74,9 @@ class Run(BaseModel):
     loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
     epochs: int = Field(1, gt=0, le=10**9, description="times every training image is seen")
     batch: int = Field(100, gt=0, le=10**9, description="images in a step, over all processes")
+    accumulate: int = Field(
+        1, gt=0, le=10**6, description="parts of a batch that go through the network one by one, for large batches"
+    )
     schedule: Literal["plateau", "onecycle", "step"] = Field("onecycle", description="how the rate changes")
     rate: tuple[Positive, ...] = Field((0.1,), min_length=1, description="onecycle: its peak; otherwise one by one")
     milestones: tuple[Share, ...] = Field((), description="step: parts of all steps after which the next rate begins")

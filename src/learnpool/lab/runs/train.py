@@ -1,7 +1,7 @@
 """Train one network: alone, under ``torchrun``, in a worker process or on a cluster, always by ``train``.
 
-Whatever ends it, at most the current epoch is lost. Running it again continues from the last whole epoch and gives,
-with the same number of threads, the bits an uninterrupted run would have given.
+Whatever ends it, at most a few minutes are lost. Running it again continues from the last checkpoint, also inside an
+epoch, and gives, with the same number of threads, the bits an uninterrupted run would have given.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from .distributed import join_ranks
 from .run import Run, RunError
 from .training import Step, Training, TrainingError, Watch
 
+SAVE_EVERY = 300.0  # seconds between checkpoints inside an epoch
+
 __all__ = ["Result", "Step", "TrainingError", "Watch", "train", "verify_done"]
 
 
@@ -33,11 +35,13 @@ def train(
     workers: int = 0,
     device: str | None = None,
     tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
     watch: Watch | None = None,
 ) -> Result:
     """Train ``run`` in its directory ``out / run.id``, from where it stands, and return its result.
 
-    ``watch`` is called after every step, in the first process only. None of the other arguments decides a result beyond
+    There is a checkpoint after every epoch and inside one every ``save_every`` seconds. ``watch`` is called after every
+    step, in the first process only. None of the other arguments decides a result beyond
     rounding.
     """
     if threads is not None and not 0 < threads <= hardware.MOST_THREADS:
@@ -67,6 +71,7 @@ def train(
         ranks.on_rank0(lambda: directory.record_start(path, started | {"epoch": training.epoch}))
         training.preparation = ranks.on_rank0(lambda: checkpoint.save_preparation(path, batches.preparation.tensors))
         log = stack.enter_context(open_tensorboard(path, training.epoch)) if tensorboard and ranks.first else None
+        training.save_every = save_every
         while training.epoch < run.epochs:
             row = training.run_epoch(watch if ranks.first else None)
             if log is not None:

@@ -20,7 +20,7 @@ Model = str | nn.Module | Callable[..., nn.Module]
 
 
 def load(directory: str | os.PathLike[str], model: Model | None = None) -> nn.Module:
-    """The network of a run directory as it was after its last whole epoch, ready to predict.
+    """The network of a run directory as it was at its last checkpoint, ready to predict.
 
     It is the network itself, with three attributes more unless it has its own of that name: ``predict(images)``,
     ``prepare(images)`` and ``classes``.

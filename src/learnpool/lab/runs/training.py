@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -18,14 +16,15 @@ from torch.nn.parallel import DistributedDataParallel
 from ...explanation.measurement import statistics
 from ...nets.dsn import head_factor
 from ...parameters import TreeParameters
-from .. import hardware
 from . import checkpoint, directory, networks, user_networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
 from .directory import Result
 from .distributed import GlobalBatchRandomness, Ranks
+from .epoch import EpochSums, choose_record, name_noise, read_noise, restore_noise
 from .errors import Errors, count_errors, make_errors
 from .losses import compute_loss
 from .networks import Supervised
+from .results import make_result
 from .run import Run
 from .schedule import make_schedule
 
@@ -72,6 +71,8 @@ class Training:
             checkpoint.restore(tensors, self.model, self.optimizer)
         self.epoch: int = state["epoch"]
         self.schedule = make_schedule(run, run.epochs * batches.steps, state["schedule"])
+        self.position: Any = (state["step"], state["sums"], tensors) if state.get("step") else None  # inside the epoch
+        self.save_every: float | None = None  # seconds; None: only after an epoch
         self.rows: list[dict[str, Any]] = ranks.on_rank0(lambda: directory.read_metrics(path))
 
     def build_optimizer(self, momentum: Any) -> None:
@@ -98,17 +99,17 @@ class Training:
         """Train for one epoch, evaluate, write metrics and checkpoint down, and return the metrics."""
         if isinstance(self.model, Supervised) and len(self.model.heads) and self.steps_done >= self.run.head_steps:
             self.drop_heads(self.model)
-        wall, cpu = time.perf_counter(), time.process_time()
-        loss, wrong, seen, rate = self.train_epoch(watch)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        sums, rate = self.train_epoch(watch)
+        seconds, cpu_seconds = sums.seconds, sums.cpu_seconds
+        loss, wrong, seen = self.ranks.sum_over_ranks(float(sums.losses), float(sums.wrong), sums.seen)
         row: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "rate": rate,
-            "train_loss": loss / self.batches.steps,
+            "train_loss": loss / self.ranks.world / self.batches.steps,
             "train_error": 100 * wrong / seen,
             "validation_error": self.evaluate(self.batches.validation).top1,
-            "seconds": round(wall, 3),
-            "cpu_seconds": round(cpu, 3),
+            "seconds": round(seconds, 3),
+            "cpu_seconds": round(cpu_seconds, 3),
         }
         row["pools"] = self.measure_pools()
         self.schedule.end_epoch(row["validation_error"])
@@ -122,28 +123,49 @@ class Training:
         """Steps before this epoch."""
         return self.epoch * self.batches.steps
 
-    def train_epoch(self, watch: Watch | None) -> tuple[float, float, float, float]:
-        """Train one epoch; return the sum of losses, the wrong and all images, and the last rate."""
+    def train_epoch(self, watch: Watch | None) -> tuple[EpochSums, float]:
+        """Train one epoch, or what is left of it; return this process's sums over all of it, and the last rate."""
         # Under torch.compile every process draws its own dropout; else all draw the same and take their rows.
         torch.manual_seed(derive_seed(self.run, "noise", self.epoch) + self.ranks.rank * self.run.compile)
         self.network.train()
-        losses, wrong = torch.zeros((), device=self.ranks.device), torch.zeros((), device=self.ranks.device)
-        rate, seen = 0.0, 0
-        for number, (images, labels) in enumerate(self.batches.train_batches(self.epoch, self.ranks), 1):
+        start, sums, rate = self.begin_epoch()
+        for number, (images, labels) in enumerate(self.batches.train_batches(self.epoch, self.ranks, start), start + 1):
             step = self.steps_done + number
             rate = self.set_rate(step - 1)
-            loss, votes = self.train_step(images, labels)
-            losses += loss
-            wrong += (votes.argmax(1) != labels).sum()
-            seen += len(labels)
+            sums.add(*self.train_step(images, labels), labels)
             if number % CHECK_EVERY == 0:
-                self.check_finite(losses, number, rate)
+                self.check_finite(sums.losses, number, rate)
+            if number < self.batches.steps and self.is_checkpoint_due(number):
+                self.check_finite(sums.losses, number, rate, weights=True)
+                self.save_inside_epoch(number, sums)
             if watch is not None:
                 metrics = self.rows[-1] if self.rows else None
                 watch(Step(step, self.run.epochs * self.batches.steps, self.epoch + 1, rate, metrics))
-        self.check_finite(losses, self.batches.steps, rate)
-        loss_sum, wrong_sum, seen_sum = self.ranks.sum_over_ranks(float(losses), float(wrong), seen)
-        return loss_sum / self.ranks.world, wrong_sum, seen_sum, rate
+        self.check_finite(sums.losses, self.batches.steps, rate, weights=True)
+        return sums, rate
+
+    def begin_epoch(self) -> tuple[int, EpochSums, float]:
+        """Steps of this epoch that are done, its sums so far, and the last rate: those of a checkpoint inside it."""
+        self.saved_at = time.monotonic()
+        if self.position is None:
+            return 0, EpochSums(self.ranks.device), 0.0
+        (step, records, noise), self.position = self.position, None
+        restore_noise(noise, self.ranks)
+        return step, EpochSums(self.ranks.device, choose_record(records, self.ranks)), 0.0
+
+    def is_checkpoint_due(self, number: int) -> bool:
+        """Whether it is time for a checkpoint inside the epoch: the first process decides for all."""
+        if self.save_every is None or (self.ranks.device.type == "cuda" and number % CHECK_EVERY):
+            return False
+        due = self.ranks.first and time.monotonic() - self.saved_at >= self.save_every
+        return self.ranks.sum_over_ranks(float(due))[0] > 0
+
+    def save_inside_epoch(self, number: int, sums: EpochSums) -> None:
+        """Save what it takes to go on with the next step, bit for bit."""
+        records = self.ranks.gather(sums.to_record())
+        noise = name_noise(self.ranks.gather(read_noise(self.ranks.device)))
+        self.ranks.on_rank0(lambda: self.save_checkpoint(noise, {"step": number, "sums": records}))
+        self.saved_at = time.monotonic()
 
     def set_rate(self, step: int) -> float:
         """Give every group of parameters its rate at a step, counted from 0."""
@@ -154,23 +176,31 @@ class Training:
         return rate
 
     def train_step(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Forward, backward and one optimizer step; return the loss and the votes."""
+        """Forward, backward and one optimizer step; return the loss and the votes.
+
+        The batch goes through the network in ``accumulate`` parts, whose gradients are averaged.
+        """
         self.optimizer.zero_grad()
-        with autocast(self.run, self.ranks), self.make_random_mode():
-            output = self.network(images)
-        loss, votes = compute_loss(self.run, output, labels)
-        loss.backward()
+        parts, losses, votes = self.run.accumulate, list[Tensor](), list[Tensor]()
+        for number, (some, their) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
+            with self.network.no_sync() if self.ranks.world > 1 and number < parts else nullcontext():  # type: ignore[operator]
+                with autocast(self.run, self.ranks), self.make_random_mode():
+                    output = self.network(some)
+                loss, own = compute_loss(self.run, output, their)
+                (loss / parts).backward()
+            losses.append(loss.detach())
+            votes.append(own.detach())
         self.optimizer.step()
-        return loss.detach(), votes.detach()
+        return (losses[0], votes[0]) if parts == 1 else (torch.stack(losses).mean(), torch.cat(votes))
 
     def make_random_mode(self) -> Any:
         """Inside, every process draws the random numbers of the whole batch and takes its rows of them."""
         return GlobalBatchRandomness(self.ranks) if self.ranks.world > 1 and not self.run.compile else nullcontext()
 
-    def check_finite(self, losses: Tensor, number: int, rate: float) -> None:
-        """Raise TrainingError if the loss, or at the end of an epoch a weight, is not finite, before saving it."""
+    def check_finite(self, losses: Tensor, number: int, rate: float, weights: bool = False) -> None:
+        """Raise TrainingError if the loss, or where asked for a weight, is not finite, before saving it."""
         (loss,) = self.ranks.sum_over_ranks(float(losses))
-        whole = number < self.batches.steps or all(bool(p.isfinite().all()) for p in self.model.parameters())
+        whole = not weights or all(bool(p.isfinite().all()) for p in self.model.parameters())
         if math.isfinite(loss) and whole:
             return
         what = "the weights are not finite" if math.isfinite(loss) else f"the loss is {loss}"
@@ -207,6 +237,10 @@ class Training:
     def save(self) -> None:
         """Save the epoch: metrics first, then the checkpoint."""
         directory.append_metrics(self.path, self.rows[-1])
+        self.save_checkpoint({}, {})
+
+    def save_checkpoint(self, tensors: dict[str, Tensor], more: dict[str, Any]) -> None:
+        """Save network, optimizer and schedule, and what else a checkpoint inside an epoch has."""
         state = {
             "run": self.run.id,
             "schedule": self.schedule.state,
@@ -216,7 +250,8 @@ class Training:
             "image": list(self.batches.image),
             "classes": list(self.batches.classes),
         }
-        checkpoint.save(self.path, self.epoch, checkpoint.collect_tensors(self.model, self.optimizer), state)
+        own = checkpoint.collect_tensors(self.model, self.optimizer)
+        checkpoint.save(self.path, self.epoch, own | tensors, state | more)
 
     def finish(self) -> Result:
         """Evaluate on test images, for the first and only time, and write the result of the run."""
@@ -225,30 +260,7 @@ class Training:
 
     def write_result(self, errors: Errors) -> Result:
         """Write the result of the run."""
-        last, batches = self.rows[-1], self.batches
-        heads = {id(p) for p in self.model.heads.parameters()} if isinstance(self.model, Supervised) else set()
-        counted = {id(p): p.numel() for p in self.model.parameters() if id(p) not in heads}
-        learned = {id(p) for m in self.model.modules() if isinstance(m, TreeParameters) for p in m.parameters()}
-        result = Result(
-            id=self.run.id,
-            test_error=errors.top1,
-            test_error_top5=errors.top5,
-            validation_error=last["validation_error"],
-            train_error=last["train_error"],
-            train_loss=last["train_loss"],
-            epochs=self.epoch,
-            images={name: len(getattr(batches, name).labels) for name in ("train", "validation", "test")},
-            parameters=sum(counted.values()),
-            pool_parameters=sum(count for key, count in counted.items() if key in learned),
-            seconds=round(sum(row["seconds"] for row in self.rows), 3),
-            cpu_seconds=round(sum(row["cpu_seconds"] for row in self.rows), 3),
-            epoch_seconds=median(row["seconds"] for row in self.rows),
-            memory=hardware.read_peak_memory(),
-            pools=last["pools"],
-            finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            skipped=list(batches.skipped),
-            chance_error=100 * (1 - int(batches.test.labels.bincount().max()) / len(batches.test.labels)),
-        )
+        result = make_result(self.run, self.model, self.batches, self.rows, errors)
         directory.write_result(self.path, result)
         return result
 

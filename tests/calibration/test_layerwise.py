@@ -337,7 +337,7 @@ def test_restore_still_puts_the_old_pools_back(net):
 
 
 @pytest.mark.parametrize(
-    ("model", "batches", "error", "said"),
+    ("model", "batches", "error", "message"),
     [
         (nn.Sequential(nn.MaxPool2d(2)), [torch.ones(1)], ValueError, "calibrate: no pool of the model was swapped; "),
         ("net", [], TypeError, "calibrate: model must be a module, got str"),
@@ -347,8 +347,8 @@ def test_restore_still_puts_the_old_pools_back(net):
         (None, ["images"], TypeError, "calibrate: a batch must be a tensor, .* got str"),
     ],
 )
-def test_bad_input(net, model, batches, error, said):
+def test_bad_input(net, model, batches, error, message):
     if model is None:
         convert(net, "mixed")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         calibrate(net if model is None else model, batches)

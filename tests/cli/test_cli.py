@@ -389,10 +389,10 @@ def test_every_command_has_an_example(words, learnpool, monkeypatch):
 
 
 def test_shells_complete_it(tmp_path):
-    told = {"_LEARNPOOL_COMPLETE": "complete_bash", "COMP_WORDS": "learnpool compare --see", "COMP_CWORD": "2"}
+    variables = {"_LEARNPOOL_COMPLETE": "complete_bash", "COMP_WORDS": "learnpool compare --see", "COMP_CWORD": "2"}
     script = "import sys; sys.argv = ['learnpool']; from learnpool.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ | told
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ | variables
     )
     assert done.stdout.split() == ["--seeds"]
 

@@ -57,15 +57,15 @@ def test_get(learnpool, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [("lies", "of MD5"), ("missing", "HTTP 404"), ("truncated", "got 500,000 of"), ("hangs-up", "got 0")],
 )
-def test_get_fails_in_one_line(how, said, learnpool, server, tmp_path):
+def test_get_fails_in_one_line(how, message, learnpool, server, tmp_path):
     words = ["data", "get", "fashion-mnist", "--quiet", "--mirror", f"{server.url}/{how}/"]
     status, text, error = learnpool(*words)
     assert (status, text, error.count("\n")) == (2, "", 1)
     assert error.startswith("learnpool: ")
-    assert said in error
+    assert message in error
     assert list((tmp_path / "data/fashion-mnist").iterdir()) == []
 
 
@@ -194,8 +194,8 @@ def test_show(name, per_class, learnpool, tmp_path):
     data = load(name, tmp_path / "data")
     (axes,) = show.draw(data, seed=0).axes
     assert len(axes.images) == (len(data.classes) * per_class if per_class else len(data.train))
-    said = [text.get_text() for text in axes.texts]
-    assert all(title.replace("_", " ") in said for title in data.classes)
+    labels = [text.get_text() for text in axes.texts]
+    assert all(title.replace("_", " ") in labels for title in data.classes)
 
 
 def test_show_draws_the_images_of_the_class_it_names():
@@ -214,8 +214,8 @@ def test_show_draws_the_images_of_the_class_it_names():
 def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
     write_folder(tmp_path / "photos", {"$x^$ & <b>": 3, "Ankylosaurus_magniventris": 3})
     (axes,) = show.draw(load(str(tmp_path / "photos")), seed=0).axes
-    said = [text.get_text() for text in axes.texts]
-    assert said[2:] == ["$x^$ & <b>", "Ankylosaurus magn…"] or said[2:] == ["Ankylosaurus magn…", "$x^$ & <b>"]
+    labels = [text.get_text() for text in axes.texts]
+    assert labels[2:] == ["$x^$ & <b>", "Ankylosaurus magn…"] or labels[2:] == ["Ankylosaurus magn…", "$x^$ & <b>"]
     assert learnpool("data", "show", "photos/", "--out", "grid.svg", "--seed", "3") == (0, "grid.svg\n", "")
     text = (tmp_path / "grid.svg").read_text()
     assert text.startswith("<?xml")

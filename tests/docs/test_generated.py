@@ -36,7 +36,10 @@ def test_the_figure_names_files_that_exist():
     text = architecture_figure.FIGURE.read_text(encoding="utf-8")
     names = re.findall(r"[\w/]+(?:\.py|/(?=<))", text)
     assert len(names) >= 12
-    folders = [SOURCE, *(path for path in SOURCE.rglob("*") if path.is_dir())]  # cluster.py is said of lab/launch/
+    folders = [
+        SOURCE,
+        *(path for path in SOURCE.rglob("*") if path.is_dir()),
+    ]  # cluster.py stands for lab/launch/cluster.py
     for name in names:
         assert any((folder / name).exists() for folder in folders), name
 

@@ -58,7 +58,7 @@ def by_loop(pool, x):
     window, weight = pool.window, pool.weight.detach().double()
     rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == 4]
     output = window.output_size(x.shape[2:])
-    said = []
+    statistics = []
     for row in rows:
         values = []
         for n, c, *region in itertools.product(*map(range, (*x.shape[:2], *output))):
@@ -77,7 +77,7 @@ def by_loop(pool, x):
             values.append(1 / (1 + math.exp(-z)))
         entropies = [-(s * math.log2(s) + (1 - s) * math.log2(1 - s)) for s in values]
         total = len(values)
-        said.append(
+        statistics.append(
             (
                 sum(values) / total,
                 sum(s < 0.05 for s in values) / total,
@@ -85,7 +85,7 @@ def by_loop(pool, x):
                 sum(entropies) / total,
             )
         )
-    return said
+    return statistics
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -160,11 +160,11 @@ def test_fixed_mixes_are_listed_and_not_logged():
 
 def test_adaptive_pools():
     net = nn.Sequential(nn.Conv2d(1, 2, 3), AdaptivePool2d(Mix(Max(), Avg(), a=0.125)))
-    said = learnpool.explain(net, torch.randn(1, 1, 8, 8))
-    assert said["1"].window is None
-    assert said["1"].mixes[0].mean == 0.125
-    assert "adaptive" in str(said)
-    assert said.draw()
+    explanation = learnpool.explain(net, torch.randn(1, 1, 8, 8))
+    assert explanation["1"].window is None
+    assert explanation["1"].mixes[0].mean == 0.125
+    assert "adaptive" in str(explanation)
+    assert explanation.draw()
 
 
 class Net(nn.Module):
@@ -238,9 +238,9 @@ def test_tied_pools_and_a_pool_in_two_places():
     pools = [GatedPool2d(2), GatedPool2d(2)]
     learnpool.tie(pools)
     net = nn.Sequential(*pools)
-    said = learnpool.explain(net)
-    assert [pool.tied_to for pool in said.pools] == [None, "0"]
-    assert str(said).startswith("2 learned pools, 4 parameters\n")
+    explanation = learnpool.explain(net)
+    assert [pool.tied_to for pool in explanation.pools] == [None, "0"]
+    assert str(explanation).startswith("2 learned pools, 4 parameters\n")
     again = nn.Sequential(pools[0], pools[0])
     x = torch.randn(1, 1, 4, 4)
     with torch.no_grad():
@@ -275,10 +275,12 @@ def test_a_pool_that_was_not_called_has_no_statistics():
         def forward(self, x):
             return self.pool1(x)
 
-    said = learnpool.explain(Skips(), torch.randn(1, 1, 9, 9))
-    assert said["pool1"].gates[0].mean is not None
-    assert said["pool2"].gates[0].mean is None
-    assert sorted(said.statistics()) == [f"pool1.gate0.{what}" for what in ("entropy", "mean", "near_0", "near_1")]
+    explanation = learnpool.explain(Skips(), torch.randn(1, 1, 9, 9))
+    assert explanation["pool1"].gates[0].mean is not None
+    assert explanation["pool2"].gates[0].mean is None
+    assert sorted(explanation.statistics()) == [
+        f"pool1.gate0.{what}" for what in ("entropy", "mean", "near_0", "near_1")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -308,28 +310,28 @@ def test_compiled_networks_are_seen():
     x = torch.randn(2, 1, 9, 9)
     random = torch.get_rng_state()  # its dropout is always on
 
-    def said(model):
+    def read_statistics(model):
         torch.set_rng_state(random)
         return learnpool.statistics(model, x)
 
-    plain = said(net)
+    plain = read_statistics(net)
     wrapped = torch.compile(net, backend="eager")
     wrapped(x)
-    assert said(wrapped) == {f"_orig_mod.{key}": value for key, value in plain.items()}
+    assert read_statistics(wrapped) == {f"_orig_mod.{key}": value for key, value in plain.items()}
     net.compile(backend="eager")
     net(x)
-    assert said(net) == plain
+    assert read_statistics(net) == plain
 
 
 def test_fields_by_name():
-    said = learnpool.explain(Net())
-    assert said["pool2"].tree == make_tree(2)
+    explanation = learnpool.explain(Net())
+    assert explanation["pool2"].tree == make_tree(2)
     with pytest.raises(KeyError, match="no learned pool 'pool3'; there are: pool1, pool2"):
-        said["pool3"]
+        explanation["pool3"]
 
 
 @pytest.mark.parametrize(
-    ("model", "batch", "error", "said"),
+    ("model", "batch", "error", "message"),
     [
         (lambda: nn.Sequential(nn.MaxPool2d(2)), None, ValueError, "explain: the model has no learned pools; "),
         (lambda: "net", None, TypeError, "explain: model must be a module, got str"),
@@ -340,8 +342,8 @@ def test_fields_by_name():
         (lambda: GatedPool2d(2), {"x": 3}, TypeError, r"explain: a batch must hold a tensor, got \['x'\]"),
     ],
 )
-def test_bad_input(model, batch, error, said):
-    with pytest.raises(error, match=said):
+def test_bad_input(model, batch, error, message):
+    with pytest.raises(error, match=message):
         learnpool.explain(model(), batch)
 
 
@@ -372,8 +374,9 @@ def test_an_empty_batch_says_nothing():
 
 def test_matplotlib_only_when_asked_for():
     code = """import sys, torch, learnpool
-said = learnpool.explain(learnpool.GatedPool2d(2), torch.randn(1, 1, 4, 4)); str(said); said.statistics()
-before = 'matplotlib' in sys.modules; said.draw(); print(before, 'matplotlib' in sys.modules)"""
+explanation = learnpool.explain(learnpool.GatedPool2d(2), torch.randn(1, 1, 4, 4))
+str(explanation); explanation.statistics()
+before = 'matplotlib' in sys.modules; explanation.draw(); print(before, 'matplotlib' in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False True\n"
 

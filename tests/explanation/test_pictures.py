@@ -54,8 +54,8 @@ def test_the_tile_of_a_gate_lies_where_its_region_lies(window, at):
     image[0, 0, at[0], at[1]] = 1
     pool = masked(20.0, *window)
     pools = nn.Sequential(pool)
-    said = learnpool.explain(pools, image)
-    (axes,) = panels(said.draw(), "mean of 1")
+    explanation = learnpool.explain(pools, image)
+    (axes,) = panels(explanation.draw(), "mean of 1")
     tiles, shade = axes.images
     assert tuple(shade.get_extent()) == (0, 12, 10, 0)
     left, right, bottom, top = tiles.get_extent()

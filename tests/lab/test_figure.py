@@ -52,9 +52,9 @@ def test_numbers_are_those_by_hand():
         assert row == pytest.approx(BY_HAND[name], abs=1e-6), name
 
 
-@pytest.mark.parametrize("said", ["σ(0.85)", "σ(−1.25)", "= 0.70", "= 0.22", "30%", "70%", "22%", "78%"])
-def test_proportions_are_drawn(said, fresh):
-    assert any(said in text for text in texts(fresh))
+@pytest.mark.parametrize("label", ["σ(0.85)", "σ(−1.25)", "= 0.70", "= 0.22", "30%", "70%", "22%", "78%"])
+def test_proportions_are_drawn(label, fresh):
+    assert any(label in text for text in texts(fresh))
 
 
 def test_outputs_are_drawn_in_order(fresh):

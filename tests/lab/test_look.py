@@ -98,10 +98,10 @@ def test_the_picture_and_the_table(checkpoint, here, command):
 
 
 def test_the_checkpoints_parameters_are_those_explained(here, tmp_path):
-    said = look.look(tmp_path / "net.pt", tmp_path / "image.png", tmp_path / "a.svg", f"{here}:colour")
+    explanation = look.look(tmp_path / "net.pt", tmp_path / "image.png", tmp_path / "a.svg", f"{here}:colour")
     state = torch.load("net.pt")
-    assert torch.equal(said["2"].gates[0].weight, state["2.weight"][0])
-    assert torch.equal(said.image, torch.tensor([200, 30, 30])[:, None, None].expand(3, 12, 20) / 255)
+    assert torch.equal(explanation["2"].gates[0].weight, state["2.weight"][0])
+    assert torch.equal(explanation.image, torch.tensor([200, 30, 30])[:, None, None].expand(3, 12, 20) / 255)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_rows_and_columns_are_not_exchanged():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("gone.pt image.png --model {}:colour", "look: no such file: gone.pt"),
         ("net.pt gone.png --model {}:colour", "look: no such file: gone.png"),
@@ -166,10 +166,10 @@ def test_rows_and_columns_are_not_exchanged():
         ("net.pt image.png --model {}:colour --out a.txt", "look: wanted a .png, .svg or .pdf file to write, got"),
     ],
 )
-def test_mistakes(words, said, here, command):
+def test_mistakes(words, message, here, command):
     status, out, error = command(*words.format(here).split())
     assert (status, out, error.count("\n")) == (2, "", 1)
-    assert said.format(here) in error
+    assert message.format(here) in error
 
 
 def test_a_network_that_wants_no_image(here, command):

@@ -124,10 +124,10 @@ def test_heads_see_their_convolution_before_its_relu():
     outputs = {}
     for name in (*CONVS, "extra.0"):
         net.get_submodule(name).register_forward_hook(lambda module, given, out, n=name: outputs.update({n: out}))
-    said = net(torch.randn(2, 3, 32, 32))
-    assert isinstance(said, Votes)
-    assert len(said.heads) == 7
-    for name, head, votes in zip(outputs, net.heads.values(), said.heads, strict=True):
+    output = net(torch.randn(2, 3, 32, 32))
+    assert isinstance(output, Votes)
+    assert len(output.heads) == 7
+    for name, head, votes in zip(outputs, net.heads.values(), output.heads, strict=True):
         assert (outputs[name] < 0).any(), name
         torch.testing.assert_close(votes, F.linear(outputs[name].flatten(1), head.weight, head.bias))
 
@@ -143,8 +143,8 @@ def test_heads_speak_in_training_only():
 
 def test_other_images():
     net = supervised(Table(size=(20, 13), channels=2, classes=3), "gated:region_channel", width=0.05)
-    said = net(torch.randn(2, 2, 20, 13))
-    assert [votes.shape for votes in (said.votes, *said.heads)] == [(2, 3)] * 7
+    output = net(torch.randn(2, 2, 20, 13))
+    assert [votes.shape for votes in (output.votes, *output.heads)] == [(2, 3)] * 7
     assert not any(is_lazy(p) for p in net.parameters())
     assert net.pool1.grid == (10, 6)
     assert net.conv1.out_channels == 6
@@ -182,8 +182,8 @@ def test_start_values_of_kaiming():
 def test_rates_by_kind_of_parameter():
     net = supervised(pool="gated", width=0.05)
     groups = {group["name"]: group for group in net.parameter_groups(5e-4)}
-    told = {name: (group["factor"], group["weight_decay"]) for name, group in groups.items()}
-    assert told == {
+    settings = {name: (group["factor"], group["weight_decay"]) for name, group in groups.items()}
+    assert settings == {
         "weights": (1, 5e-4),
         "weights.bias": (2, 0),
         "classifier": (0.1, 5e-4),
@@ -310,9 +310,9 @@ def test_mistakes(arguments, message):
 @pytest.mark.parametrize("size", [(4, 4), (5, 4), (4, 33)])
 def test_the_smallest_images(size, pool):
     net = supervised(Table(size, 1, 2), pool, width=0.05)
-    said = net(torch.randn(3, 1, *size))
-    assert [votes.shape for votes in (said.votes, *said.heads)] == [(3, 2)] * 7
-    assert said.votes.isfinite().all()
+    output = net(torch.randn(3, 1, *size))
+    assert [votes.shape for votes in (output.votes, *output.heads)] == [(3, 2)] * 7
+    assert output.votes.isfinite().all()
 
 
 def test_images_that_do_not_fit():

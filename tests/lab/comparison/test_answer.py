@@ -1,4 +1,4 @@
-"""What is said of a comparison's numbers: no more than they say, and with the signs of the table."""
+"""The sentences about a comparison: they claim no more than the numbers, with the signs of the table."""
 
 from dataclasses import replace
 

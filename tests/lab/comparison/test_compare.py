@@ -222,12 +222,12 @@ OWN = "compare --data photos --model own_network:net --pools max,gated --seeds 2
 def test_what_was_done_with_another_network_or_folder_is_not_reused(photos, learnpool):
     """Runs are found by their description, which knows neither the user's code nor the folder's images."""
     words = [*OWN.split(), "--quiet", "--set", "batch=8", "--set", "image_size=12"]
-    status, said, error = learnpool(*words)
+    status, text, error = learnpool(*words)
     assert status == 0, error
     network = photos / "own_network.py"
     network.write_text(f"# nothing new\n{NETWORK}")
     linecache.checkcache()
-    assert learnpool(*words) == (0, said, "")
+    assert learnpool(*words) == (0, text, "")
     network.write_text(NETWORK.replace("nn.ReLU()", "nn.Tanh()"))
     linecache.checkcache()
     status, _, error = learnpool(*words)
@@ -264,8 +264,8 @@ def test_images_that_are_skipped_are_named(photos, learnpool):
 def test_two_at_once_in_one_directory(learnpool, tmp_path):
     with directory.lock(tmp_path, "ours"):
         status, _, error = learnpool("compare", "--out", str(tmp_path), *TINY)
-    said = "another command is training here; wait, or give another --out"
-    assert (status, error) == (2, f"learnpool: {tmp_path}: {said}\n")
+    message = "another command is training here; wait, or give another --out"
+    assert (status, error) == (2, f"learnpool: {tmp_path}: {message}\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -279,10 +279,14 @@ def test_a_run_that_is_done_but_lost_its_checkpoint_is_named(comparison, tmp_pat
 
 def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
     out, runs = comparison
-    for name, said in (("env.json", "env.json is missing"), ("metrics.jsonl", "metrics"), ("last.json", "checkpoint")):
+    for name, message in (
+        ("env.json", "env.json is missing"),
+        ("metrics.jsonl", "metrics"),
+        ("last.json", "checkpoint"),
+    ):
         shutil.copytree(out, tmp_path / name)
         (tmp_path / name / runs[0].id / name).unlink()
-        with pytest.raises(RunError, match=said):
+        with pytest.raises(RunError, match=message):
             read_comparison([tmp_path / name / run.id for run in runs])
 
 

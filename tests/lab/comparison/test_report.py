@@ -33,7 +33,7 @@ def visible(text):
 def test_the_answer_comes_first_and_is_that_of_the_numbers(written):
     path, compared = written
     text = visible(path.read_text())
-    places = [text.index(said) for said in compared.answer]
+    places = [text.index(sentence) for sentence in compared.answer]
     assert places == sorted(places)
     assert places[0] < text.index("Results") < text.index("Learning curves") < text.index("What the pools learned")
 

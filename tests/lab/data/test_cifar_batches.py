@@ -17,7 +17,7 @@ IMAGE_ROWS, TEN_LABELS = np.zeros((8, 3072), np.uint8), np.arange(8)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "wanted a pickled batch of CIFAR, got something else"),
         (batch_pickle(IMAGE_ROWS, TEN_LABELS)[:-9000], "wanted a pickled batch of CIFAR, got something else"),
@@ -47,14 +47,14 @@ IMAGE_ROWS, TEN_LABELS = np.zeros((8, 3072), np.uint8), np.arange(8)
 )
 @pytest.mark.usefixtures("small_sources")
 @pytest.mark.parametrize("tar", [True, False])
-def test_a_broken_batch(content, said, tar, tmp_path):
+def test_a_broken_batch(content, message, tar, tmp_path):
     files = cifar_files("cifar10") | {"data_batch_2": content}
     if tar:
         write_tar(tmp_path / "cifar-10-python.tar.gz", files)
     else:
         write_cifar(tmp_path / "cifar-10-batches-py", "cifar10")
         (tmp_path / "cifar-10-batches-py/data_batch_2").write_bytes(content)
-    with pytest.raises(DataError, match=said) as error:
+    with pytest.raises(DataError, match=message) as error:
         load("cifar10", tmp_path)
     assert ("cifar-10-python.tar.gz: data_batch_2: " if tar else "cifar-10-batches-py/data_batch_2: ") in str(
         error.value

@@ -50,7 +50,7 @@ def test_ranges_survive_a_redirect(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("lies", "wanted 1,024,000 bytes of MD5 .*, got 1,024,000 of "),
         ("truncated", "wanted 1,024,000 bytes of MD5 .*, got 500,000 of "),
@@ -61,8 +61,8 @@ def test_ranges_survive_a_redirect(server, tmp_path):
         ("nonsense", "wanted 1,024,000 bytes, got 0 \\(what\\?"),
     ],
 )
-def test_it_does_not_arrive_and_nothing_is_left(how, said, server, tmp_path):
-    with pytest.raises(DataError, match=f"^{server.url}/{how}/{FILE}: (?s:{said})"):
+def test_it_does_not_arrive_and_nothing_is_left(how, message, server, tmp_path):
+    with pytest.raises(DataError, match=f"^{server.url}/{how}/{FILE}: (?s:{message})"):
         fetch.fetch_file(remote(server, how), tmp_path)
     assert names(tmp_path) == []
 
@@ -180,7 +180,7 @@ def test_get_without_extra(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("digits", "digits: nothing to fetch, they are part of scikit-learn"),
         (
@@ -189,6 +189,6 @@ def test_get_without_extra(monkeypatch, tmp_path):
         ),
     ],
 )
-def test_get_what_cannot_be_got(name, said, tmp_path):
-    with pytest.raises(DataError, match=said):
+def test_get_what_cannot_be_got(name, message, tmp_path):
+    with pytest.raises(DataError, match=message):
         fetch.fetch_dataset(name, tmp_path, quiet=True)

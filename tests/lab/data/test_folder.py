@@ -48,7 +48,7 @@ def test_only_images_count_in_any_depth_and_case(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ({}, "wanted a folder for each of at least two classes, got 0: none"),
         ({"cat": 5}, "wanted a folder for each of at least two classes, got 1: cat"),
@@ -61,9 +61,9 @@ def test_only_images_count_in_any_depth_and_case(tmp_path):
         (TWO_CLASSES | {"test/eel": 1}, "class eel has no images for train; the classes there: cat, dog"),
     ],
 )
-def test_a_folder_that_will_not_do(counts, said, tmp_path):
+def test_a_folder_that_will_not_do(counts, message, tmp_path):
     write_folder(tmp_path, counts)
-    with pytest.raises(DataError, match=said) as error:
+    with pytest.raises(DataError, match=message) as error:
         load(str(tmp_path))
     assert str(error.value).startswith(str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""A data set by its name: where it is looked for, and what is said of one that is not there."""
+"""A data set by its name: where it is looked for, and the message about one that is missing."""
 
 import pytest
 import torch

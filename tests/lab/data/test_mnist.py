@@ -51,7 +51,7 @@ def change_label(label):
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "message"),
     [
         (IMAGES, lambda data: data[:-100], "wanted a whole gzip file, got a broken one"),
         (IMAGES, lambda data: b"", "wanted an idx file that begins with 00000803, got nothing"),
@@ -67,11 +67,11 @@ def change_label(label):
         (LABELS, lambda data: change_label(10), "train-labels-idx1-ubyte.gz: wanted labels 0 to 9, got 0 to 10"),
     ],
 )
-def test_a_broken_idx_file(file, change, said, tmp_path):
+def test_a_broken_idx_file(file, change, message, tmp_path):
     write_idx(tmp_path)
     path = tmp_path / file
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(DataError, match=said) as error:
+    with pytest.raises(DataError, match=message) as error:
         load("mnist", tmp_path)
     assert str(tmp_path) in str(error.value)
     assert "train" in str(error.value)

@@ -246,8 +246,10 @@ def test_a_full_disk_costs_the_cache_and_nothing_else(after, cache_dir, monkeypa
     with caplog.at_level(logging.WARNING):
         assert_close(prepare("gcn-lcn", x)[0], expected)
     assert list(cache_dir.iterdir()) == []
-    said = f"learnpool: prepared images are not kept (No space left on device: {cache_dir}); going on without"
-    assert caplog.messages == [said]
+    message = (
+        f"learnpool: prepared images are not kept (No space left on device: {cache_dir}); continuing without a cache"
+    )
+    assert caplog.messages == [message]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="/dev/full")

@@ -26,7 +26,7 @@ def test_svhn_without_extra(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"X": np.zeros((32, 32, 3, 39), np.uint8)}, "wanted X as uint8 32×32×3×40, got uint8 32×32×3×39"),
         ({"X": np.zeros((32, 32, 3, 40))}, "wanted X as uint8 32×32×3×40, got double 32×32×3×40"),
@@ -36,10 +36,10 @@ def test_svhn_without_extra(tmp_path):
         ({"y": np.ones((1, 40), np.uint8)}, "wanted y as integers 40×1, got uint8 1×40"),
     ],
 )
-def test_a_broken_svhn_file(changes, said, tmp_path):
+def test_a_broken_svhn_file(changes, message, tmp_path):
     write_svhn(tmp_path)
     write_svhn(tmp_path, ("train",), **changes)
-    with pytest.raises(DataError, match=f"train_32x32.mat: {said}"):
+    with pytest.raises(DataError, match=f"train_32x32.mat: {message}"):
         load("svhn", tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_any_tree_by_the_command_line(tmp_path, learnpool):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--pools", "treee"], "unknown pool 'treee'"),
         (["--pools", ","], "calibration: wanted at least one pool, got none"),
@@ -64,10 +64,10 @@ def test_any_tree_by_the_command_line(tmp_path, learnpool):
         (["--width", "0"], "width"),
     ],
 )
-def test_mistakes_are_one_line(words, said, tmp_path, learnpool):
+def test_mistakes_are_one_line(words, message, tmp_path, learnpool):
     status, _, error = learnpool("calibration", "--data", "digits", *words, "--out", str(tmp_path))
     assert (status, error.count("\n")) == (2, 1)
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize(("converted", "calibrated", "closed"), [(30.0, 12.0, 90), (30.0, 31.0, -5), (10.0, 9.0, None)])

@@ -151,9 +151,9 @@ def test_configurations_are_the_papers_counts(tmp_path):
 
 def test_differences_to_the_papers_recipe_are_named():
     assert describe_differences([preset("paper", "cifar10")]) == []
-    said = " ".join(describe_differences([preset("cpu", "cifar10", train_size=10_000)]))
+    text = " ".join(describe_differences([preset("cpu", "cifar10", train_size=10_000)]))
     for words in ("0.25 of the paper's channels", "10,000 training images", "not 400", "no deep supervision"):
-        assert words in said
+        assert words in text
 
 
 def test_augmented_and_plain_cifar10_are_different_runs():
@@ -175,7 +175,7 @@ def test_one_run_serves_all_starts_and_rates_of_pools_that_do_not_have_them():
 
 
 def test_mistakes_are_one_line(learnpool):
-    for words, said in (
+    for words, message in (
         (["table9"], "wanted some of table1"),
         (["tabel1"], "got 'tabel1' (did you mean 'table1'?)"),
         ([], "wanted at least one of table1"),
@@ -185,7 +185,7 @@ def test_mistakes_are_one_line(learnpool):
     ):
         status, out, error = learnpool("reproduce", *words)
         assert (status, out) == (2, "")
-        assert said in " ".join(error.split())
+        assert message in " ".join(error.split())
 
 
 def test_the_command_line(learnpool, site):
@@ -230,7 +230,9 @@ def test_all_is_all_of_the_paper_and_others_are_asked_for_by_name():
 
 
 def test_a_page_says_what_to_know_first_and_where_the_paper_disagrees(site):
-    assert any(said.startswith("Nothing can be said about pools yet") for said in read(site, "table1")["answer"])
+    assert any(
+        sentence.startswith("Nothing can be said about pools yet") for sentence in read(site, "table1")["answer"]
+    )
     page = (site[0] / "table1.html").read_text()
     assert "50/50 mix on CIFAR10: table 8.11, text 8.07." in page
     assert "disagrees with itself" not in (site[0] / "timing.html").read_text()

@@ -79,12 +79,12 @@ def dying(monkeypatch, tmp_path):
 
 def test_results_are_those_of_one_run_alone_and_in_order(tmp_path):
     runs = [Run(**TINY | {"pool": pool}) for pool in ("gated", "max", "mixed")]
-    told = []
-    results = launch(runs, tmp_path / "many", 2, told.append, threads=1)
+    progress = []
+    results = launch(runs, tmp_path / "many", 2, progress.append, threads=1)
     assert [result.id for result in results] == [run.id for run in runs]
-    assert told[0] == 0
-    assert told == sorted(told)
-    assert told[-1] == 6
+    assert progress[0] == 0
+    assert progress == sorted(progress)
+    assert progress[-1] == 6
     train(runs[0], tmp_path / "one", threads=1)
     assert_same_run(tmp_path / "one" / runs[0].id, tmp_path / "many" / runs[0].id)
 
@@ -93,9 +93,9 @@ def test_what_is_done_is_not_done_again(monkeypatch, tmp_path):
     runs = [Run(**TINY | {"seed": seed}) for seed in (0, 1)]
     first = [train(run, tmp_path, threads=1) for run in runs]
     monkeypatch.setattr(lab, "start_worker", lambda *given: pytest.fail("started"))
-    told = []
-    assert launch(runs, tmp_path, 2, told.append) == first
-    assert told == [4]
+    progress = []
+    assert launch(runs, tmp_path, 2, progress.append) == first
+    assert progress == [4]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
@@ -266,16 +266,16 @@ def test_on_ray_a_killed_workers_run_is_resumed(dying, monkeypatch, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     other = dying.model_copy(update={"net": "dsn", "width": 0.05})
-    told = []
-    results = launch_on_ray([dying, other], tmp_path / "runs", told.append)
+    progress = []
+    results = launch_on_ray([dying, other], tmp_path / "runs", progress.append)
     assert [result.id for result in results] == [dying.id, other.id]
     assert (tmp_path / "deaths").read_text() == "0"
     starts = json.loads((tmp_path / "runs" / dying.id / "env.json").read_text())["starts"]
     assert [start["epoch"] for start in starts] == [0, 1]
-    assert told[-1] == 4
+    assert progress[-1] == 4
     train(dying, tmp_path / "whole", threads=1)
     assert_same_run(tmp_path / "whole" / dying.id, tmp_path / "runs" / dying.id)
-    assert launch_on_ray([dying], tmp_path / "runs", told.append) == results[:1]
+    assert launch_on_ray([dying], tmp_path / "runs", progress.append) == results[:1]
 
 
 def test_ray_that_is_not_installed_is_named(monkeypatch, tmp_path):

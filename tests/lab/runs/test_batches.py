@@ -139,8 +139,8 @@ def test_a_class_of_broken_images_cannot_be_skipped(folder):
         load_batches(Run(data=str(folder), skip_broken=True, **SMALL), None, ALONE)
 
 
-@pytest.mark.parametrize(("data", "said"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
-def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, folder, monkeypatch, capsys):
+@pytest.mark.parametrize(("data", "message"), [("folder", "cats/3.png: wanted an image"), ("nowhere", "")])
+def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, message, folder, monkeypatch, capsys):
     """Under torchrun the first process speaks for all, but this one process knows alone."""
     (folder / "train" / "cats" / "3.png").write_bytes(b"no image")
     monkeypatch.setenv("RANK", "1")
@@ -152,9 +152,9 @@ def test_an_image_that_does_not_decode_is_named_by_whoever_reads_it(data, said, 
         cli.main()
     error = capsys.readouterr().err
     assert stop.value.code == 2
-    assert said in error
-    assert error.count("\n") == bool(said)
-    assert error.endswith("; --set skip_broken=true leaves such files out\n" if said else "")
+    assert message in error
+    assert error.count("\n") == bool(message)
+    assert error.endswith("; --set skip_broken=true leaves such files out\n" if message else "")
 
 
 def test_a_folder_that_changed_is_refused(folder, tmp_path):

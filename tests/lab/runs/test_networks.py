@@ -217,9 +217,9 @@ def test_what_it_prints_is_no_result(module, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["learnpool", *words.split()])
     with pytest.raises(SystemExit, match="0"):
         cli.main()
-    said = capfd.readouterr()
-    assert json.loads(said.out)["epochs"] == 1
-    assert said.err.startswith("made\nforward\n")
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["epochs"] == 1
+    assert printed.err.startswith("made\nforward\n")
     # In a process of its own: the server that starts workers keeps the streams of whoever started it.
     many = "compare --model theirs:chatty --pools max,half --seeds 2 --jobs 1 --epochs 1 --train-size 40 --set batch=20"
     words = [

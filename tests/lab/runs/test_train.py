@@ -110,10 +110,10 @@ def test_weights_that_are_no_numbers_are_not_kept(monkeypatch, tmp_path):
     step = inner.Training.train_step
 
     def poisoned(self, images, labels):
-        said = step(self, images, labels)
+        output = step(self, images, labels)
         if self.epoch == 1:
             self.model.conv1.bias.data[0] = float("inf")
-        return torch.zeros(()), said[1]
+        return torch.zeros(()), output[1]
 
     monkeypatch.setattr(inner.Training, "train_step", poisoned)
     with pytest.raises(TrainingError, match=r"^the weights are not finite in epoch 2"):
@@ -286,9 +286,9 @@ def training(tmp_path, **options):
 def test_the_loss_is_that_of_the_output_and_squared_hinge_of_the_heads(loss, judge, tmp_path):
     begun = training(tmp_path, head_steps=5, loss=loss, dropout=0.0)
     images, labels = next(begun.batches.train_batches(0, ALONE))
-    said = begun.model(images)
-    wanted = judge(said.votes, labels) + sum(squared_hinge(votes, labels) for votes in said.heads)
-    assert len(said.heads) == 6
+    output = begun.model(images)
+    wanted = judge(output.votes, labels) + sum(squared_hinge(votes, labels) for votes in output.heads)
+    assert len(output.heads) == 6
     loss, _ = begun.train_step(images, labels)
     torch.testing.assert_close(loss, wanted.detach())
 

@@ -66,7 +66,7 @@ def write(path: Path, shape: tuple[int, ...], chunks: Iterable[Tensor]) -> Tenso
             file.write(digest.digest())
     except OSError as error:
         logging.getLogger("learnpool").warning(
-            "learnpool: prepared images are not kept (%s: %s); going on without", error.strerror, path.parent
+            "learnpool: prepared images are not kept (%s: %s); continuing without a cache", error.strerror, path.parent
         )
         return None
     return _map(path, shape)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .tree import Code, Program, decode
+from .tree import Code, Program, decode, reject_code
 
 SHARPNESS = 8.0  # of a tournament's gates
 NOISE = 0.1  # of neutral filters, as a part of 1/N: none would leave all filters of a tree equal for ever
@@ -61,12 +61,17 @@ def _fill_tournament(weight: Tensor, program: Program, kernel: Sequence[int], st
         pure[place] = node.code == Code.FILTER or (node.code == Code.GATE and pure[node.left] and pure[node.right])
     boxes = [whole] * len(program.nodes)
     for place, node in enumerate(program.nodes):
-        if node.code == Code.FILTER:
-            weight[node.parameter] += _make_mean_filter(boxes[place], weight)
-        elif node.code == Code.GATE and pure[place]:
-            boxes[node.left], boxes[node.right] = _split_box(boxes[place])
-            difference = _make_mean_filter(boxes[node.left], weight) - _make_mean_filter(boxes[node.right], weight)
-            weight[node.parameter] += SHARPNESS * difference
+        match node.code:
+            case Code.FILTER:
+                weight[node.parameter] += _make_mean_filter(boxes[place], weight)
+            case Code.GATE if pure[place]:
+                boxes[node.left], boxes[node.right] = _split_box(boxes[place])
+                difference = _make_mean_filter(boxes[node.left], weight) - _make_mean_filter(boxes[node.right], weight)
+                weight[node.parameter] += SHARPNESS * difference
+            case Code.GATE | Code.MAX | Code.MIN | Code.AVG | Code.MIX | Code.FIXED:
+                pass
+            case _:
+                reject_code(node.code)
 
 
 def _split_box(box: Box) -> tuple[Box, Box]:

@@ -27,6 +27,11 @@ from typing import NamedTuple, NoReturn
 MAX_NODES = 4096
 
 
+def reject_code(code: NoReturn) -> NoReturn:
+    """End a dispatch over codes: mypy reports a code that was forgotten, and at run time it is a ValueError."""
+    raise ValueError(f"unknown code {code!r} of a node")
+
+
 class Code(IntEnum):
     """The kind of a node in a program; kernels in other languages use the same numbers."""
 
@@ -38,10 +43,26 @@ class Code(IntEnum):
     FIXED = 5  # a Mix that does not learn; the bits of its a follow
     MIN = 6
 
+    @property
+    def has_weight(self) -> bool:
+        """Whether it has an inner product, and so a row of weight."""
+        match self:
+            case Code.FILTER | Code.GATE:
+                return True
+            case Code.MAX | Code.MIN | Code.AVG | Code.MIX | Code.FIXED:
+                return False
+            case _:
+                reject_code(self)
 
-def reject_code(code: NoReturn) -> NoReturn:
-    """End a dispatch over codes: mypy reports a code that was forgotten, and at run time it is a ValueError."""
-    raise ValueError(f"unknown code {code!r} of a node")
+    @property
+    def has_children(self) -> bool:
+        match self:
+            case Code.MIX | Code.GATE | Code.FIXED:
+                return True
+            case Code.MAX | Code.MIN | Code.AVG | Code.FILTER:
+                return False
+            case _:
+                reject_code(self)
 
 
 class Tree:
@@ -269,14 +290,14 @@ def decode(program: tuple[int, ...]) -> Program:
         if place >= MAX_NODES:
             raise ValueError(f"invalid program: more than {MAX_NODES} nodes")
         a, row = 0.0, -1
-        if code in (Code.FILTER, Code.GATE):
+        if code.has_weight:
             row, weights = weights, weights + 1
         elif code == Code.MIX:
             row, mixes = mixes, mixes + 1
         elif code == Code.FIXED:
             a = _read_proportion(next(ints, None))
         left = right = -1
-        if code in (Code.MIX, Code.GATE, Code.FIXED):
+        if code.has_children:
             left, right = 2 * inner + 1, 2 * inner + 2
             inner += 1
         nodes.append(Node(code, row, a, left, right))

@@ -12,13 +12,13 @@ from . import options, report_usage_errors
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME…", help="Names from --list; all stands for all of the paper's."),
+        typer.Argument(metavar="NAME…", help="Names from --list; all stands for the paper's but imagenet."),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Show the experiments and exit.")] = False,
     preset: options.Preset = "cpu",
     seeds: Annotated[int, typer.Option(help="Runs of each network.")] = 3,
     data: Annotated[
-        str | None, typer.Option(help="Only these data sets: mnist, cifar10, cifar10+ (augmented), cifar100, svhn.")
+        str | None, typer.Option(help="Only these data sets: mnist, cifar10, cifar10+ (augmented), cifar100, svhn …")
     ] = None,
     epochs: options.Epochs = None,
     train_size: options.TrainSize = None,

@@ -90,7 +90,7 @@ def test_a_devkit(tmp_path):
 def test_what_is_missing_or_wrong_is_named(photos, tmp_path):
     root = tmp_path / "data"
     root.mkdir()
-    with pytest.raises(DataError, match=f"^imagenet: wanted {TRAIN}, .*, in {root} or its folder imagenet, got none$"):
+    with pytest.raises(DataError, match=f"^imagenet: wanted {TRAIN}, .*, in {root}/imagenet, got none$"):
         load("imagenet", root)
     write_imagenet(root, photos[0])
     val = (root / VAL).read_bytes()

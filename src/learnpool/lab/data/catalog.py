@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .cifar import CIFAR10, CIFAR100
+from .imagenet import FOLDERS
 from .mnist import FASHION_MNIST, MNIST
 from .source import Source
 from .svhn import SVHN
@@ -18,7 +19,7 @@ SOURCES: dict[str, Source] = {
     )
 }
 IN_MEMORY = ("digits", *SOURCES)  # digits come with scikit-learn and have no files
-NAMES = (*IN_MEMORY, "imagenet")
+NAMES = (*IN_MEMORY, *FOLDERS)
 
 
 def is_streamed(name: str) -> bool:

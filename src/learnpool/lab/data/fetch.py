@@ -33,6 +33,10 @@ from .source import Remote
 from .split import DataError
 
 BLOCK = 1 << 18
+MANUAL = {  # how to get what has no published checksum
+    "imagenet": "image-net.org gives its files to those who register",
+    "imagenette": "github.com/fastai/imagenette has it; unpack it in the data directory",
+}
 MAX_IDLE_ATTEMPTS = 4  # consecutive attempts that receive nothing
 PAUSE = 1.0  # seconds before a further attempt, doubled each time
 TIMEOUT = 30.0
@@ -50,8 +54,8 @@ def fetch_dataset(
     """The files of a data set, verified and in place: ``DATA_DIR/NAME/FILE``."""
     if name == "digits":
         raise DataError("digits: nothing to fetch, they are part of scikit-learn")
-    if name == "imagenet":
-        raise DataError("imagenet: nothing to fetch; image-net.org gives its files to those who register")
+    if name in MANUAL:
+        raise DataError(f"{name}: nothing to fetch; {MANUAL[name]}")
     if name not in SOURCES:
         raise DataError(describe_unknown(name, tuple(SOURCES)))
     remotes = [remote for remote in SOURCES[name].remotes if extra or not remote.file.startswith("extra")]

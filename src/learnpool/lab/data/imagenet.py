@@ -1,4 +1,4 @@
-"""ImageNet-2012 (ILSVRC): class folders ``train`` and ``val``, or the official tar files, read in place.
+"""ImageNet-2012 as class folders ``train`` and ``val`` or as the official tar files, read in place; Imagenette.
 
 The validation images are the test set: labels of the challenge's own test images were never published. Classes are
 WordNet ids in order of name, as in class folders, torchvision and Caffe, so that networks trained on either kind of
@@ -22,7 +22,10 @@ TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 LIMITS = {META: 16 << 20, TRUTH: 1 << 20}  # bytes
-FOLDERS = ("imagenet", "ILSVRC2012", "ilsvrc2012", "imagenet-2012", "ILSVRC/Data/CLS-LOC")  # below the data directory
+FOLDERS = {  # below the data directory
+    "imagenet": (".", "imagenet", "ILSVRC2012", "ilsvrc2012", "imagenet-2012", "ILSVRC/Data/CLS-LOC"),
+    "imagenette": ("imagenette", "imagenette2", "imagenette2-320", "imagenette2-160", "imagenette-160"),
+}
 
 
 def has_official_files(root: Path) -> bool:
@@ -30,15 +33,13 @@ def has_official_files(root: Path) -> bool:
     return (root / VAL).is_file() or (root / TRAIN).is_file()
 
 
-def find_imagenet(data_dir: Path) -> Path:
-    """Where ImageNet is below the data directory: the first folder with the official files, or with train and val."""
-    for root in (data_dir, *(data_dir / name for name in FOLDERS)):
+def find_root(name: str, data_dir: Path) -> Path:
+    """Where a set is below the data directory: the first folder with the official files, or with train and val."""
+    for root in (data_dir / folder for folder in FOLDERS[name]):
         if has_official_files(root) or ((root / "train").is_dir() and (root / "val").is_dir()):
             return root
-    files = f"{TRAIN}, {VAL} and {DEVKIT}"
-    raise DataError(
-        f"imagenet: wanted {files}, or folders train and val, in {data_dir} or its folder imagenet, got none"
-    )
+    tars = f"{TRAIN}, {VAL} and {DEVKIT}, or " if name == "imagenet" else ""
+    raise DataError(f"{name}: wanted {tars}folders train and val, in {data_dir / name}, got none")
 
 
 def scan_imagenet(root: Path) -> Folder:

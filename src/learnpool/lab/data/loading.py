@@ -13,7 +13,7 @@ from .archive import Member
 from .catalog import IN_MEMORY, NAMES, SOURCES
 from .digits import read_digits
 from .folder import scan_classes, scan_folder
-from .imagenet import find_imagenet, has_official_files, scan_imagenet, scan_validation
+from .imagenet import FOLDERS, find_root, has_official_files, scan_imagenet, scan_validation
 from .source import Source
 from .split import DataError, Dataset, Files, Folder, Split
 
@@ -26,8 +26,8 @@ def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
         return read_digits()
     if name in SOURCES:
         return _load_official(SOURCES[name], data_dir or get_data_directory())
-    if name == "imagenet":
-        return scan_imagenet(find_imagenet(data_dir or get_data_directory()))
+    if name in FOLDERS:
+        return scan_imagenet(find_root(name, data_dir or get_data_directory()))
     if Path(name).is_dir():
         return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
     raise DataError(describe_unknown(name, NAMES) + ", or the path of a folder of images")
@@ -38,7 +38,7 @@ def load_test(name: str, data_dir: Path | None = None, *, whole: bool = True) ->
 
     ``whole``: of a folder of classes without a test set all images, else the fifth that a run on this folder leaves.
     """
-    root = find_imagenet(data_dir or get_data_directory()) if name == "imagenet" else Path(name)
+    root = find_root(name, data_dir or get_data_directory()) if name in FOLDERS else Path(name)
     if name not in IN_MEMORY and root.is_dir():
         if has_official_files(root):
             return scan_validation(root)

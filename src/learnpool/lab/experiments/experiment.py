@@ -27,10 +27,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "cifar100": ("cifar100", {"pad": 0, "mirror": False}),
     "svhn": ("svhn", {"pad": 0, "mirror": False}),
     "digits": ("digits", {"pad": 0, "mirror": False}),
+    "imagenet": ("imagenet", {}),
+    "imagenette": ("imagenette", {}),
 }
 LABELS = {
     "mnist": "MNIST", "cifar10": "CIFAR10", "cifar10+": "CIFAR10+", "cifar100": "CIFAR100", "svhn": "SVHN",
-    "digits": "digits",
+    "digits": "digits", "imagenet": "ImageNet", "imagenette": "Imagenette",
 }  # fmt: skip
 
 

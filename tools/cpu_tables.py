@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
+from learnpool.ops.window import format_size
+
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 BOTH, FORWARD = "forward + backward", "forward"
 POOLS = ("mixed", "gated", "tree2", "tree3")
@@ -19,7 +21,7 @@ class Bench:
         self.shapes = [tuple(shape) for shape in self.record["settings"]["shapes"]]
         self.medians = {(t["name"], t["mode"], tuple(t["shape"])): t["median"] for t in self.record["timings"]}
 
-    def ratio(self, name: str, to: str = "max", mode: str = BOTH, shapes=None) -> float:
+    def compute_ratio(self, name: str, to: str = "max", mode: str = BOTH, shapes=None) -> float:
         """Geometric mean over shapes of a contestant's time over another's."""
         pairs = [(self.medians[name, mode, s], self.medians[to, mode, s]) for s in shapes or self.shapes]
         return statistics.geometric_mean(a / b for a, b in pairs)
@@ -31,19 +33,19 @@ def format_machine(record: dict) -> str:
     return f"{hardware}, torch {record['versions']['torch']}, {record['date'][:10]}"
 
 
-def speed() -> Iterator[str]:
+def format_speed_table() -> Iterator[str]:
     """The README's table: forward + backward over nn.MaxPool2d, for both memory layouts."""
     layouts = {"contiguous": Bench("nchw"), "channels_last": Bench("channels_last")}
     columns = [*POOLS, "gated by hand"]
     yield "| memory layout | " + " | ".join(columns) + " |"
     yield "|---|" + "---|" * len(columns)
     for layout, bench in layouts.items():
-        yield f"| {layout} | " + " | ".join(f"{bench.ratio(name):.2f}" for name in columns) + " |"
+        yield f"| {layout} | " + " | ".join(f"{bench.compute_ratio(name):.2f}" for name in columns) + " |"
     yield ""
     yield f"{format_machine(layouts['contiguous'].record)}."
 
 
-def cpu() -> Iterator[str]:
+def format_cpu_tables() -> Iterator[str]:
     """All figures of docs/results/cpu.md."""
     nchw, last, ceil = Bench("nchw"), Bench("channels_last"), Bench("ceil")
     yield f"{format_machine(nchw.record)}."
@@ -57,27 +59,27 @@ def cpu() -> Iterator[str]:
         ("forward only, contiguous", nchw, FORWARD),
         ("forward only, channels_last", last, FORWARD),
     ):
-        yield f"| {label} | " + " | ".join(f"{bench.ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
+        yield f"| {label} | " + " | ".join(f"{bench.compute_ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
     yield ""
     yield "| gated, forward + backward, contiguous | |"
     yield "|---|---|"
-    for label, ratio in gated_rows(nchw):
+    for label, ratio in iter_gated_rows(nchw):
         yield f"| {label} | {ratio} × |"
 
 
-def gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
+def iter_gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
     """Label and ratio of each row about the gated pool."""
     for shape in (nchw.shapes[0], nchw.shapes[2]):
-        size = "×".join(map(str, shape))
-        copies, clones = (nchw.ratio("gated", to, shapes=[shape]) for to in ("copy", "clone"))
+        size = format_size(shape)
+        copies, clones = (nchw.compute_ratio("gated", to, shapes=[shape]) for to in ("copy", "clone"))
         yield f"{size}, over two copies of x into allocated memory", f"{copies:.2f}"
         yield f"{size}, over two clones of x", f"{clones:.2f}"
     compiled = Bench("compiled")
     yield (
         "a gated pool of PyTorch operations over it, on these two shapes",
-        f"{compiled.ratio('gated by hand', 'gated'):.1f}",
+        f"{compiled.compute_ratio('gated by hand', 'gated'):.1f}",
     )
-    yield "the same under torch.compile", f"{compiled.ratio('gated by hand, compiled', 'gated'):.1f}"
+    yield "the same under torch.compile", f"{compiled.compute_ratio('gated by hand, compiled', 'gated'):.1f}"
     for label, name in (
         ("3×3, stride 1, padding 1", "3x3-1"),
         ("2×2, stride 2", "2x2-2"),
@@ -85,17 +87,17 @@ def gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
         ("3d, 4×32×16×64×64", "3d"),
         ("bfloat16", "bfloat16"),
     ):
-        yield f"{label}: over max", f"{Bench(name).ratio('gated'):.3f}"
+        yield f"{label}: over max", f"{Bench(name).compute_ratio('gated'):.3f}"
     half = Bench("bfloat16")
     for pool in ("mixed", "gated"):
         ratios = (half.medians[pool, BOTH, s] / nchw.medians[pool, BOTH, s] for s in half.shapes)
         yield f"{pool}, bfloat16 over float32 (two runs)", f"{statistics.geometric_mean(ratios):.2f}"
     sharing = Bench("sharing")
     for share in ("channel", "region", "region_channel"):
-        yield f"shared by {share} over shared by layer", f"{sharing.ratio(f'gated:{share}', 'gated'):.2f}"
+        yield f"shared by {share} over shared by layer", f"{sharing.compute_ratio(f'gated:{share}', 'gated'):.2f}"
     general = Bench("general")
-    yield f"`{GENERAL}`, 5×5, stride 3, dilation 2: over max", f"{general.ratio(GENERAL):.2f}"
-    yield "its reference over it", f"{general.ratio(f'{GENERAL}, reference', GENERAL):.1f}"
+    yield f"`{GENERAL}`, 5×5, stride 3, dilation 2: over max", f"{general.compute_ratio(GENERAL):.2f}"
+    yield "its reference over it", f"{general.compute_ratio(f'{GENERAL}, reference', GENERAL):.1f}"
     net = json.loads((RESULTS / "cpu-net.json").read_text(encoding="utf-8"))
     pool, pairs = net["settings"]["pool"], net["settings"]["pairs"]
     step = f"a training step of the paper's CIFAR10 network, {pool} over max, median of {pairs} pairs"

@@ -15,14 +15,14 @@ import run_tables
 
 ROOT = Path(__file__).parents[1]
 BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
-    "speed": cpu_tables.speed,
-    "cpu": cpu_tables.cpu,
-    "gpu-compilation": gpu_tables.compilation,
-    "gpu-traffic": gpu_tables.traffic,
-    "gpu-model": gpu_tables.model,
-    "gpu-check": gpu_tables.check,
-    "baseline": run_tables.baseline,
-    "pool-rate": run_tables.pool_rate,
+    "speed": cpu_tables.format_speed_table,
+    "cpu": cpu_tables.format_cpu_tables,
+    "gpu-compilation": gpu_tables.format_compilation_table,
+    "gpu-traffic": gpu_tables.format_traffic_table,
+    "gpu-model": gpu_tables.format_model_table,
+    "gpu-check": gpu_tables.format_check_table,
+    "baseline": run_tables.format_baseline_table,
+    "pool-rate": run_tables.format_pool_rate_table,
     **paper_tables.BLOCKS,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cpu_tables import RESULTS
+from learnpool.ops.window import format_size
 
-LAUNCH = 3e-6  # seconds a kernel takes before and after its work
-REACHED = 0.85  # of the peak bandwidth, what a copy reaches
+LAUNCH = 3e-6  # seconds a kernel takes to start and to end
+REACHED = 0.85  # the part of the peak bandwidth that a copy reaches
 # FlagGems, pull request 5159: max_pool2d_with_indices_backward on an H20, float32, by the size of grad: PyTorch, Triton
 PUBLISHED = {
     (16, 64, 28, 28): (0.0979, 0.0682),
@@ -36,11 +37,7 @@ def read(name: str) -> list[dict]:
     return json.loads((RESULTS / f"gpu-{name}.json").read_text(encoding="utf-8"))
 
 
-def format_shape(shape: list[int]) -> str:
-    return "×".join(map(str, shape))
-
-
-def compilation() -> Iterator[str]:
+def format_compilation_table() -> Iterator[str]:
     """Registers, spills, shared memory, occupancy and the widest loads, kernel by kernel."""
     kernels = [kernel for record in read("compilation") for kernel in record["kernels"]]
     spilled = [kernel["spills"] for kernel in kernels if kernel["spills"]]
@@ -59,33 +56,33 @@ def compilation() -> Iterator[str]:
             yield f"| {' | '.join(map(str, cells))} | {kernel['occupancy']:.0%} | {widths} |"
 
 
-def traffic() -> Iterator[str]:
+def format_traffic_table() -> Iterator[str]:
     """Bytes moved over the least possible, and over what PyTorch's max pooling has to move."""
     yield "| shape | pool | dtype | layout | | moved, MB | over the least | over max pooling's least |"
     yield "|---|---|---|---|---|---|---|---|"
     for record in read("traffic"):
         size = 4 if record["dtype"] == "float32" else 2
-        theirs = count_max_pool(record["shape"], size)
-        cells = [format_shape(record["shape"]), record["pool"], record["dtype"], record["layout"], record["mode"]]
+        theirs = count_max_pool_bytes(record["shape"], size)
+        cells = [format_size(record["shape"]), record["pool"], record["dtype"], record["layout"], record["mode"]]
         moved, least = record["moved"], record["least"]
         yield f"| {' | '.join(cells)} | {moved / 1e6:.1f} | {moved / least:.3f} | {moved / theirs:.2f} |"
 
 
-def count_max_pool(shape: list[int], size: int) -> int:
+def count_max_pool_bytes(shape: list[int], size: int) -> int:
     """The least PyTorch's max pooling, 3×3, stride 2, padding 1, moves in either direction: x, y, int64 indices."""
     x = math.prod(shape)
     y = math.prod(shape[:2]) * math.prod(-(-n // 2) for n in shape[2:])
     return (x + y) * size + 8 * y
 
 
-def predict(gpu: Gpu, moved: int, instructions: int = 0) -> tuple[float, str]:
+def predict_time(gpu: Gpu, moved: int, instructions: int = 0) -> tuple[float, str]:
     """Seconds of a kernel at least, and what it waits for: memory, or four instructions a cycle and multiprocessor."""
     memory = moved / (REACHED * gpu.bandwidth)
     issue = instructions / (4 * gpu.multiprocessors * gpu.clock)
     return LAUNCH + max(memory, issue), "memory" if memory >= issue else "instructions"
 
 
-def model() -> Iterator[str]:
+def format_model_table() -> Iterator[str]:
     """Least times of contiguous float32, beside those of max pooling by the same model."""
     bytes_moved = {
         (record["pool"], record["mode"], tuple(record["shape"])): record["moved"]
@@ -104,18 +101,18 @@ def model() -> Iterator[str]:
         for (pool, mode, shape), moved in bytes_moved.items():
             if (gpu.target, pool, mode, shape) not in counted:
                 continue
-            seconds, bound = predict(gpu, moved, counted[gpu.target, pool, mode, shape])
-            theirs, _ = predict(gpu, count_max_pool(list(shape), 4))
-            cells = [gpu.name, format_shape(list(shape)), pool, mode]
+            seconds, bound = predict_time(gpu, moved, counted[gpu.target, pool, mode, shape])
+            theirs, _ = predict_time(gpu, count_max_pool_bytes(list(shape), 4))
+            cells = [gpu.name, format_size(list(shape)), pool, mode]
             yield f"| {' | '.join(cells)} | {1e6 * seconds:.0f} | {bound} | {1e6 * theirs:.0f} |"
 
 
-def check() -> Iterator[str]:
+def format_check_table() -> Iterator[str]:
     """The model on PyTorch's own max pooling, against published times on an H20."""
     yield "| gradient of | model, µs at least | PyTorch, µs | a Triton kernel, µs | PyTorch over the model |"
     yield "|---|---|---|---|---|"
     for grad, (torch_ms, triton_ms) in PUBLISHED.items():
         shape = [*grad[:2], *(2 * n for n in grad[2:])]
-        seconds, _ = predict(H20, count_max_pool(shape, 4))
+        seconds, _ = predict_time(H20, count_max_pool_bytes(shape, 4))
         times = f"{1e6 * seconds:.1f} | {1e3 * torch_ms:.1f} | {1e3 * triton_ms:.1f} | {torch_ms / 1e3 / seconds:.1f}"
-        yield f"| {format_shape(shape)} | {times} |"
+        yield f"| {format_size(shape)} | {times} |"

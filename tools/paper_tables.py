@@ -62,7 +62,7 @@ def format_difference(summary: PoolSummary) -> str:
     return f"**{text}, {difference.verdict}**" if difference.is_significant else text
 
 
-def paper_answer() -> Iterator[str]:
+def format_answer_table() -> Iterator[str]:
     """The README's table: test error of each pool, and its difference to max, in every setting."""
     compared = {setting.title: compare_pools(setting) for setting in SETTINGS.values()}
     yield "| pools | " + " | ".join(f"{title}: error, % | difference to max" for title in compared) + " |"
@@ -74,7 +74,7 @@ def paper_answer() -> Iterator[str]:
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
 
 
-def compare_setting(name: str) -> Iterator[str]:
+def format_setting_table(name: str) -> Iterator[str]:
     """A table of one setting: every pool with its seeds, parameters, errors and its difference to max."""
     setting = SETTINGS[name]
     summaries = compare_pools(setting)
@@ -93,7 +93,7 @@ def compare_setting(name: str) -> Iterator[str]:
         yield f"| {' | '.join([*cells, format_difference(summary)])} |"
 
 
-def papers_numbers() -> Iterator[str]:
+def format_paper_table() -> Iterator[str]:
     """Every row of the paper's tables of errors: the paper's, and ours at our scale where it was run."""
     setting = SETTINGS["dsn"]
     (data,) = setting.scale.data
@@ -110,7 +110,7 @@ def papers_numbers() -> Iterator[str]:
             yield f"| {head} | {row.label} | {published} | {ours} | {len(entries)} |"
 
 
-def paper_runs() -> Iterator[str]:
+def format_runs_table() -> Iterator[str]:
     """Every finished run of the paper's experiments, seeds of the same run in one summary."""
     heads = [
         "network",
@@ -151,8 +151,8 @@ def describe_run(run: dict) -> tuple[str, ...]:
 
 
 BLOCKS = {
-    "paper-dsn": partial(compare_setting, "dsn"),
-    "paper-small": partial(compare_setting, "small"),
-    "paper-numbers": papers_numbers,
-    "paper-runs": paper_runs,
+    "paper-dsn": partial(format_setting_table, "dsn"),
+    "paper-small": partial(format_setting_table, "small"),
+    "paper-numbers": format_paper_table,
+    "paper-runs": format_runs_table,
 }

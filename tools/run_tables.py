@@ -13,7 +13,7 @@ def read(directory: Path, name: str) -> dict:
     return json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def baseline() -> Iterator[str]:
+def format_baseline_table() -> Iterator[str]:
     """The `cpu` preset with max pools on CIFAR10."""
     directory = RESULTS / "baseline"
     result, start = read(directory, "result"), read(directory, "env")["starts"][0]
@@ -28,7 +28,7 @@ def baseline() -> Iterator[str]:
     yield f"| machine | {format_start(start)} |"
 
 
-def pool_rate() -> Iterator[str]:
+def format_pool_rate_table() -> Iterator[str]:
     """How far gates move at the pools' own learning rate: runs that differ in `pool_rate` and seed alone."""
     directories = sorted((RESULTS / "pool-rate").iterdir())
     results = [(read(directory, "run"), read(directory, "result")) for directory in directories]

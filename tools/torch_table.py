@@ -40,16 +40,18 @@ class Table:
         from learnpool.lab import hardware
 
         date = hardware.describe_machine()["date"][:10]
-        self.path.write_text(HEAD.format(torch=torch.__version__, date=date) + "".join(map(self._line, self.rows)))
+        self.path.write_text(
+            HEAD.format(torch=torch.__version__, date=date) + "".join(map(self._format_line, self.rows))
+        )
 
-    def _line(self, name):
+    def _format_line(self, name):
         outcomes = self.rows[name]
         skipped = [why for outcome, why in outcomes if outcome == "skipped"]
         failed = any(outcome == "failed" for outcome, _ in outcomes) or not outcomes
         return f"| {name} | {len(outcomes)} | {'fails' if failed else '; '.join(skipped) or 'works'} |\n"
 
 
-def rows(modules):
+def list_rows(modules):
     """The names of all rows in test modules, in their order."""
     names = []
     for module in modules:

@@ -391,5 +391,5 @@ def test_the_table_lists_exactly_these_rows():
     text = (TESTS.parent / "docs" / "results" / "torch.md").read_text()
     listed = re.findall(r"^\| (.*?) \| \d+ \| (.*) \|$", text, re.MULTILINE)
     files = [test_torch_func, test_torch_onnx, sys.modules[__name__]]
-    assert sorted(name for name, _ in listed) == sorted(torch_table.rows(files))
+    assert sorted(name for name, _ in listed) == sorted(torch_table.list_rows(files))
     assert all(result == "works" or result.startswith("needs ") for _, result in listed)

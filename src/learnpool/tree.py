@@ -143,47 +143,46 @@ class Tree:
         return from_program, self._flatten()
 
 
-class Max(Tree):
+class _Leaf(Tree):
+    """A node without children."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class Max(_Leaf):
     """``max x_i``."""
 
     __slots__ = ()
     _code = Code.MAX
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Min(Tree):
+class Min(_Leaf):
     """``min x_i``."""
 
     __slots__ = ()
     _code = Code.MIN
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Avg(Tree):
+class Avg(_Leaf):
     """``mean x_i``."""
 
     __slots__ = ()
     _code = Code.AVG
 
-    def __init__(self) -> None:
-        super().__init__()
 
-
-class Filter(Tree):
+class Filter(_Leaf):
     """``v · x`` with a learned filter ``v``."""
 
     __slots__ = ()
     _code = Code.FILTER
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class _Inner(Tree):
+    """A node with two children."""
+
     __slots__ = ("left", "right")
 
     def __init__(self, left: Tree, right: Tree) -> None:

@@ -42,7 +42,7 @@ def describe_machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of an option ``--device``; ValueError if it is not here."""
+    """The device that ``--device`` names; ValueError if this machine does not have it."""
     try:
         device = torch.device(name)
         known = device.type in ("cpu", "cuda")

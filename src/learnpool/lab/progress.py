@@ -1,4 +1,4 @@
-"""Progress bars with the time gone and the time left; a line now and then where no terminal shows them."""
+"""Progress bars with the time elapsed and the time left; where there is no terminal, a line every half minute."""
 
 from __future__ import annotations
 

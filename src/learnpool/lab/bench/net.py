@@ -1,8 +1,8 @@
 """Time a training step of the paper's network with learned pools against the same network with max pools.
 
 The two take turns, and who goes first alternates; what counts is the median over pairs of the ratio within a pair, so
-that a machine that becomes faster or slower on the way does not matter. A few more steps under PyTorch's profiler say
-how much of a step the pools are.
+that a machine that becomes faster or slower on the way does not matter. A few more steps under PyTorch's profiler
+measure the pools' share of a step.
 """
 
 from __future__ import annotations

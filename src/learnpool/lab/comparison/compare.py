@@ -43,7 +43,7 @@ def compare(runs: Sequence[Run], out: Path, **options: Any) -> dict[Path, Compar
     """Train what is missing in ``out``, write ``report.html`` and ``compare.json`` there, and return what they say.
 
     The options are those of ``train_missing``. For several data sets that is a report each, ``report-mnist.html`` and
-    so on. A report of other runs is not replaced: then ours has the names of its pools too.
+    so on. A report of other runs is not replaced: ours then has its pools in its name.
     """
     train_missing(runs, out, **options)
     comparisons = {}

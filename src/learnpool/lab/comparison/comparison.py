@@ -20,7 +20,7 @@ from .summary import PoolSummary, RunScore, summarize
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that is done, with all that its directory tells but the weights."""
+    """A finished run: everything in its directory but the weights."""
 
     path: Path
     run: Run
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """What to know before reading the numbers, what they say, and whether versions differ between runs."""
+        """Caveats first, then what the numbers say, and whether versions differ between runs."""
         starts = [start["versions"] for finished in self.runs for start in finished.starts]
         versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
         mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."

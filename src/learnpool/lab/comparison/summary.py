@@ -141,7 +141,9 @@ def compute_differences(changes: Sequence[Sequence[float]], step: float) -> list
     rows = zip(tested, means, counts, spreads, ps, correct_by_holm(ps), strict=True)
     for place, mean, n, spread, p, (p_holm, level) in rows:
         reach = float(stats.t.ppf(1 - level / 2, n - 1)) * spread / n**0.5
-        needed = None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)  # above n, or it were significant
+        needed = (
+            None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)
+        )  # more than n, or it would be significant
         more = None if needed is None else needed - n
         test = PairedTest(mean - reach, mean + reach, level, p, p_holm, more)
         differences[place] = PairedDifference(mean, test)

@@ -36,7 +36,7 @@ LABELS = {
 }  # fmt: skip
 
 
-# Fields of pools that have nothing to start or to learn: one run serves whatever the others have.
+# Values of fields that make no difference to some pools, so that one run of them serves all settings of the others.
 NO_START: dict[str, Any] = {"start": "neutral"}
 NO_RATE: dict[str, Any] = {"pool_rate": 1.0}
 

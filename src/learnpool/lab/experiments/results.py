@@ -17,7 +17,7 @@ from ..runs.run import Run
 
 
 class Results:
-    """The runs of ``out`` that are done. ``advance`` is called for each measurement that had to be made."""
+    """The finished runs in ``out``. ``advance`` is called after each measurement that was not cached."""
 
     def __init__(self, out: Path, data_dir: Path | None = None, advance: Callable[[], None] | None = None) -> None:
         self.out, self.data_dir = out, data_dir

@@ -68,7 +68,7 @@ class LocalProcesses:
 
 
 def start_worker(run: Run, out: Path, options: dict[str, Any]) -> Worker:
-    """A process that trains a run. Its torch is that of a server which imported it once, where there is one."""
+    """A process that trains a run, forked from a server that has imported torch once, where the system allows it."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":

@@ -1,4 +1,4 @@
-"""How far an epoch is, so that a run can go on inside it: what its metrics are made of, and the state of the noise."""
+"""The state of an unfinished epoch, from which a run resumes: the sums behind its metrics, and the random numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EpochSums:
 
 
 def choose_record(records: list[dict[str, float]], ranks: Ranks) -> dict[str, float]:
-    """The sums this process goes on with; if there were more or fewer processes, the first takes those of all."""
+    """The sums this process continues with; if there were more or fewer processes, the first takes those of all."""
     if len(records) == ranks.world:
         return records[ranks.rank]
     spent = {name: max(record[name] for record in records) for name in ("seconds", "cpu_seconds")}

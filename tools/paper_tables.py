@@ -32,11 +32,11 @@ def make_small_scale(seeds: int, **changes: Any) -> Scale:
 
 
 SETTINGS = {
-    "dsn": Setting("the paper's network", "paper", make_small_scale(5, rate=(0.05,))),
+    "dsn": Setting("the paper's network", "paper", make_small_scale(5, rate=(0.03,))),
     "small": Setting(
         "a network with batch normalisation",
         "paper/small",
-        make_small_scale(3, net="learnpool.nets:small", rate=(0.1,)),
+        make_small_scale(5, net="learnpool.nets:small", rate=(0.1,)),
     ),
 }
 POOLS = (

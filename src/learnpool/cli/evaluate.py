@@ -10,7 +10,7 @@ from ..formatting import escape_control_characters, format_count, format_table
 from . import options, report_usage_errors
 from .look import parse_numbers
 
-SHOWN = 5  # classes in the terminal
+MAX_CLASSES = 5  # that are shown in the terminal
 
 
 def evaluate(
@@ -33,7 +33,7 @@ def evaluate(
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that do not decode.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Say how often a trained network is wrong, of all images and of each class.
+    """Measure how often a trained network is wrong, on all images and on each class.
 
     Example: learnpool evaluate runs/imagenet-tree2+gated-0-3fa94c01b2 imagenet --views 10 --data-dir data
     """
@@ -43,7 +43,7 @@ def evaluate(
     with report_usage_errors():
         numbers = parse_numbers("mean", mean), parse_numbers("std", std)
         try:
-            found = lab.evaluate_checkpoint(
+            evaluation = lab.evaluate_checkpoint(
                 checkpoint,
                 data,
                 views=views,
@@ -57,13 +57,13 @@ def evaluate(
             )
         except FileNotFoundError as error:
             raise ValueError(str(error)) from None
-    evaluation_page.write(found, out, checkpoint=str(checkpoint), data=data)
+    evaluation_page.write(evaluation, out, checkpoint=str(checkpoint), data=data)
     if as_json:
-        print(json.dumps(evaluation_page.to_record(found, str(checkpoint), data), indent=1, ensure_ascii=False))
+        print(json.dumps(evaluation_page.make_record(evaluation, str(checkpoint), data), indent=1, ensure_ascii=False))
         return
-    print(found.describe())
-    if found.skipped:
-        print(f"Left out, as they do not decode: {format_count(len(found.skipped), 'image')}, listed in the page")
-    rows = [evaluation_page.format_row(row) for row in found.tally.list_classes()[:SHOWN]]
-    print("\n" + format_table([evaluation_page.list_heads(found), *rows], right=(1, 2, 3)))
+    print(evaluation.describe())
+    if evaluation.skipped:
+        print(f"Left out, as they do not decode: {format_count(len(evaluation.skipped), 'image')}, listed in the page")
+    rows = [evaluation_page.format_row(row) for row in evaluation.tally.list_classes()[:MAX_CLASSES]]
+    print("\n" + format_table([evaluation_page.list_heads(), *rows], right=(1, 2, 3)))
     print(f"\nWritten: {escape_control_characters(str(out))}")

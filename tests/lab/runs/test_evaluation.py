@@ -37,27 +37,27 @@ def trained(tmp_path_factory):
 
 def test_one_view_is_the_test_error_of_the_run(trained):
     result, path, photos = trained
-    found = evaluate_checkpoint(path, str(photos))
-    assert found.tally.errors.top1 == result.test_error
-    assert found.tally.images == 30
+    evaluation = evaluate_checkpoint(path, str(photos))
+    assert evaluation.tally.errors.top1 == result.test_error
+    assert evaluation.tally.images == 30
     assert result.test_error_top5 is None  # of three classes
     workers = evaluate_checkpoint(path, str(photos), workers=2, threads=1)
-    assert torch.equal(workers.tally.confusion, found.tally.confusion)
+    assert torch.equal(workers.tally.confusion, evaluation.tally.confusion)
 
 
 def test_ten_views_are_the_mean_of_ten_probabilities(trained):
     _, path, photos = trained
     network, predictor = restore_run(path)
     test, classes = data.load_test(str(photos))
-    found = evaluate(predictor, test, classes, views=10)
+    evaluation = evaluate(predictor, test, classes, views=10)
     expected = torch.zeros(3, 3, dtype=torch.int64)
     for file, label in zip(test.paths, test.labels.tolist(), strict=True):
         views = predictor.run.crop.take_views(data.read_image(file, "RGB"), 10)
         with torch.no_grad():
             mean = sum(network(predictor.preparation(view[None])).softmax(1) for view in views) / 10
         expected[label, int(mean.argmax())] += 1
-    assert torch.equal(found.tally.confusion, expected)
-    assert found.describe().endswith("% top-1 error on 30 images, ten views of each")
+    assert torch.equal(evaluation.tally.confusion, expected)
+    assert evaluation.describe().endswith("% top-1 error on 30 images, ten views of each")
 
 
 def test_classes_go_by_name(trained, tmp_path):
@@ -83,19 +83,19 @@ def test_images_it_was_trained_on_do_not_judge_it(tmp_path):
     write_photos(tmp_path / "all")
     run = preset("cpu", str(tmp_path / "all/val"), net="alexnet", **TINY)
     result = train(run, tmp_path / "runs")
-    found = evaluate_checkpoint(tmp_path / "runs" / run.id, str(tmp_path / "all/val"))
-    assert found.tally.images == result.images["test"] == 6
-    assert found.tally.errors.top1 == result.test_error
+    evaluation = evaluate_checkpoint(tmp_path / "runs" / run.id, str(tmp_path / "all/val"))
+    assert evaluation.tally.images == result.images["test"] == 6
+    assert evaluation.tally.errors.top1 == result.test_error
 
 
 def test_broken_images_are_named_and_counted(trained):
     _, path, photos = trained
     with pytest.raises(ValueError, match=r"train_05.JPEG: wanted an image, got a file that does not decode"):
         evaluate_checkpoint(path, str(photos / "train"))
-    found = evaluate_checkpoint(path, str(photos / "train"), skip_broken=True, views=10)
-    assert found.tally.images == 29
-    assert len(found.skipped) == 1
-    assert found.skipped[0].startswith(str(photos / "train/n01/train_05.JPEG"))
+    evaluation = evaluate_checkpoint(path, str(photos / "train"), skip_broken=True, views=10)
+    assert evaluation.tally.images == 29
+    assert len(evaluation.skipped) == 1
+    assert evaluation.skipped[0].startswith(str(photos / "train/n01/train_05.JPEG"))
 
 
 def test_a_state_dict_of_your_own_network(trained, tmp_path, monkeypatch):
@@ -106,11 +106,11 @@ def test_a_state_dict_of_your_own_network(trained, tmp_path, monkeypatch):
     net = nn.Sequential(nn.Conv2d(3, 4, 5, stride=4), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(64, 3))
     torch.save(net.state_dict(), tmp_path / "mine.pt")
     photos, crop = str(trained[2]), (40, (0.5, 0.4, 0.3), (0.2,))
-    found = evaluate_checkpoint(tmp_path / "mine.pt", photos, model="mine:small", crop=crop)
+    evaluation = evaluate_checkpoint(tmp_path / "mine.pt", photos, model="mine:small", crop=crop)
     test, _ = data.load_test(photos)
     ((pixels, labels),) = data.iter_batches(test, [torch.arange(30)], data.Crop(40))
     x = (pixels.float() / 255 - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / 0.2
-    assert found.tally.errors.top1 == pytest.approx(100 * float((net(x).argmax(1) != labels).float().mean()))
+    assert evaluation.tally.errors.top1 == pytest.approx(100 * float((net(x).argmax(1) != labels).float().mean()))
     with pytest.raises(ValueError, match="^evaluate: --size must say how large"):
         evaluate_checkpoint(tmp_path / "mine.pt", photos, model="mine:small")
     with pytest.raises(ValueError, match="^evaluate: --model package.module:function must say which"):
@@ -151,8 +151,8 @@ def test_mistakes_are_one_line(more, part, trained, learnpool, tmp_path):
 def test_a_data_set_in_memory(learnpool, tmp_path):
     run = preset("cpu", "digits", pool="gated", epochs=1, width=0.05, train_size=100)
     result = train(run, tmp_path / "runs")
-    found = evaluate_checkpoint(tmp_path / "runs" / run.id, "digits")
-    assert (found.tally.errors.top1, found.tally.errors.top5) == (result.test_error, result.test_error_top5)
+    evaluation = evaluate_checkpoint(tmp_path / "runs" / run.id, "digits")
+    assert (evaluation.tally.errors.top1, evaluation.tally.errors.top5) == (result.test_error, result.test_error_top5)
     with pytest.raises(ValueError, match="^evaluate: --views 10 is for image files"):
         evaluate_checkpoint(tmp_path / "runs" / run.id, "digits", views=10)
     write_photos(tmp_path / "photos")

@@ -13,15 +13,17 @@ from ..runs.evaluation import Evaluation
 from ..templates import make_environment
 
 
-def write(found: Evaluation, out: Path, *, checkpoint: str, data: str) -> None:
+def write(evaluation: Evaluation, out: Path, *, checkpoint: str, data: str) -> None:
     """Write the page, all or nothing."""
     page = make_environment("comparison").get_template("evaluation.html")
-    rows = [format_row(row) for row in found.tally.list_classes()]
-    text = page.render(version=__version__, found=found, heads=list_heads(found), rows=rows, names=(checkpoint, data))
+    rows = [format_row(row) for row in evaluation.tally.list_classes()]
+    text = page.render(
+        version=__version__, evaluation=evaluation, heads=list_heads(), rows=rows, names=(checkpoint, data)
+    )
     files.write_bytes(out, text.encode())
 
 
-def list_heads(found: Evaluation) -> list[str]:
+def list_heads() -> list[str]:
     """The heads of the table of classes."""
     return ["class", "images", "top-1 error, %", f"top-{TOP} error, %", "most often taken for"]
 
@@ -33,18 +35,18 @@ def format_row(row: ClassErrors) -> list[str]:
     return [row.name, f"{row.images:,}", format_number(top1), "–" if top5 is None else format_number(top5), other]
 
 
-def to_record(found: Evaluation, checkpoint: str, data: str) -> dict[str, Any]:
+def make_record(evaluation: Evaluation, checkpoint: str, data: str) -> dict[str, Any]:
     """The numbers, for programs."""
     return {
         "checkpoint": checkpoint,
         "data": data,
-        "views": found.views,
-        "images": found.tally.images,
-        "skipped": found.skipped,
-        "top1": found.tally.errors.top1,
-        "top5": found.tally.errors.top5,
+        "views": evaluation.views,
+        "images": evaluation.tally.images,
+        "skipped": evaluation.skipped,
+        "top1": evaluation.tally.errors.top1,
+        "top5": evaluation.tally.errors.top5,
         "classes": [
             {"class": row.name, "images": row.images, "top1": row.errors.top1, "top5": row.errors.top5}
-            for row in found.tally.list_classes()
+            for row in evaluation.tally.list_classes()
         ],
     }

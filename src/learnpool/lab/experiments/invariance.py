@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from ...formatting import format_number
 from ..comparison.comparison import FinishedRun
 from . import figures
-from .evaluation import DATA, POOLS, Evaluation, plan
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
+from .figure_networks import DATA, POOLS, FigureNetwork, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -68,7 +68,7 @@ CHANGES: dict[str, tuple[str, Callable[[Tensor, float], Tensor], list[float], fl
 
 def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     """The error of one network for every kind and amount of change."""
-    network = Evaluation(entry, results.data_dir)
+    network = FigureNetwork(entry, results.data_dir)
     return {
         kind: {f"{amount:g}": network.compute_error(change, amount) for amount in amounts}
         for kind, (_, change, amounts, _none) in CHANGES.items()

@@ -17,8 +17,8 @@ from ...formatting import format_number
 from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
 from . import figures
-from .evaluation import DATA, POOLS, Evaluation, list_pools, plan
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
+from .figure_networks import DATA, POOLS, FigureNetwork, list_pools, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -34,7 +34,7 @@ IMAGES, SEED, COMPONENTS, PERPLEXITY, NEIGHBOURS = 800, 0, 50, 30, 10
 
 def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     """Both pools' outputs in two dimensions, and how separable classes are there and before."""
-    network = Evaluation(entry, results.data_dir)
+    network = FigureNetwork(entry, results.data_dir)
     index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
     labels = network.test.labels[index].numpy()
     record: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}

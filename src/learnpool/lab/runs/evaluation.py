@@ -23,7 +23,7 @@ AT_ONCE = 500  # images of a data set in memory
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came out."""
+    """The errors of a network on labelled images."""
 
     tally: Tally
     views: int

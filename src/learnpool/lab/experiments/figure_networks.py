@@ -1,4 +1,4 @@
-"""Trained networks of finished runs on their test images: errors of changed images, and what comes out of a layer."""
+"""The networks of the paper's figures on their test images: errors of changed images, and what comes out of a layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(scale: Scale) -> list[Run]:
     return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.list_runs(data, pool)]
 
 
-class Evaluation:
+class FigureNetwork:
     """The network of a run with its preparation, and the test images as they are in the files."""
 
     def __init__(self, entry: FinishedRun, data_dir: Path | None) -> None:

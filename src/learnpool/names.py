@@ -145,10 +145,10 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._rest = self._tokens()
+        self._rest = self._iter_tokens()
         self.next()
 
-    def _tokens(self) -> Iterator[tuple[str, str, int]]:
+    def _iter_tokens(self) -> Iterator[tuple[str, str, int]]:
         for match in _TOKEN.finditer(self.text):
             kind = match.lastgroup or "mark"
             yield kind, match[kind], match.start(kind)

@@ -231,7 +231,7 @@ def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
     monkeypatch.setattr(lab_train, "train", train)
     words = "--data cifar10 --pool gated --preset modern --seed 3 --epochs 2 --train-size 500 --no-augment"
     words += " --precision bfloat16 --no-channels-last --compile --set dropout=0.3 --set rate=0.1 --set nesterov=false"
-    words += " --data-dir data --threads 3 --workers 1 --device cpu --tensorboard"
+    words += " --data-dir data --threads 3 --workers 1 --device cpu --tensorboard --save-every 2"
     status, text, error = learnpool("train", *words.split(), "--out", str(tmp_path))
     (run, out, options), *_ = calls
     assert (status, error, out) == (0, "", tmp_path)
@@ -242,7 +242,14 @@ def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
     changes |= {"precision": "bfloat16", "channels_last": False, "compile": True, "dropout": 0.3, "rate": (0.1,)}
     assert run == preset("modern", "cifar10", **changes, nesterov=False)
     watch = options.pop("watch")
-    places = {"data_dir": Path("data"), "threads": 3, "workers": 1, "device": "cpu", "tensorboard": True}
+    places = {
+        "data_dir": Path("data"),
+        "threads": 3,
+        "workers": 1,
+        "device": "cpu",
+        "tensorboard": True,
+        "save_every": 120.0,
+    }
     assert options == places
     assert callable(watch)
     assert learnpool("train", "--quiet", "--augment") == (0, "", "")

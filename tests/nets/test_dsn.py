@@ -8,7 +8,7 @@ from torch.nn.parameter import is_lazy
 
 from learnpool.nets import Table, Votes
 from learnpool.nets import dsn as supervised
-from learnpool.nets.dsn import head_factor
+from learnpool.nets.dsn import compute_head_factor
 
 pytestmark = pytest.mark.trains
 
@@ -204,8 +204,8 @@ def test_rates_by_kind_of_parameter():
 
 
 def test_the_heads_rate_falls():
-    assert head_factor(0) == 1
-    assert head_factor(10_000) == pytest.approx(2**-0.75)
+    assert compute_head_factor(0) == 1
+    assert compute_head_factor(10_000) == pytest.approx(2**-0.75)
 
 
 def test_heads_leave_the_other_weights_as_they_were():

@@ -44,16 +44,16 @@ class Calibration:
     output_after: float
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n\n{format_table(self._rows(), right=(2, 3))}"
+        return f"{self._format_title()}\n\n{format_table(self._make_rows(), right=(2, 3))}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self._title())}</p>\n{format_html_table(self._rows(), right=(2, 3))}"
+        return f"<p>{escape(self._format_title())}</p>\n{format_html_table(self._make_rows(), right=(2, 3))}"
 
-    def _title(self) -> str:
+    def _format_title(self) -> str:
         pools, images = format_count(len(self.pools), "pool"), format_count(self.images, "image")
         return f"{pools} fitted on {images}; distance to the original network: ‖new − old‖ / ‖old‖"
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _make_rows(self) -> list[tuple[str, ...]]:
         distances = [(fit.name, fit.pool, fit.before, fit.after) for fit in self.pools]
         distances.append(("the network's output", "", self.output_before, self.output_after))
         rows = [(name, pool, format_percent(old, 2), format_percent(new, 2)) for name, pool, old, new in distances]

@@ -53,12 +53,12 @@ class Report:
         return sum(row.parameters for row in self.rows)
 
     def __repr__(self) -> str:
-        return "\n".join([format_table(self._cells(), right=(_COUNT,)), self.summary, *self.notes])
+        return "\n".join([format_table(self._make_cells(), right=(_COUNT,)), self.summary, *self.notes])
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
         notes = "".join(f"<p>{escape(escape_control_characters(note))}</p>" for note in (self.summary, *self.notes))
-        return format_html_table(self._cells(), right=(_COUNT,)) + notes
+        return format_html_table(self._make_cells(), right=(_COUNT,)) + notes
 
     @property
     def summary(self) -> str:
@@ -66,7 +66,7 @@ class Report:
         total = f"{len(self.replaced)} replaced, {len(self.left)} left, {len(self.unreachable)} not reachable"
         return f"{total}; {self.parameters:,} parameters added"
 
-    def _cells(self) -> list[list[str]]:
+    def _make_cells(self) -> list[list[str]]:
         """Heads and rows of the table; how exact a start is only where it was asked for."""
         exact = any(row.exact for row in self.rows)
         lines = [["pool", "was", "window", "now", "parameters", *(["same as before"] if exact else []), "why"]]

@@ -138,8 +138,8 @@ class DSN(nn.Module):
         """DSN's groups for an optimizer; ``factor`` is a multiple of the common rate, ``name`` says whose group it is.
 
         Biases learn twice as fast and are not decayed; the classifier at a tenth; heads at a thousandth, which is to
-        fall with the iterations (``head_factor``). Pools learn at the common rate and are decayed like other weights,
-        unless ``pool_decay`` says otherwise.
+        fall with the iterations (``compute_head_factor``). Pools learn at the common rate and are decayed like other
+        weights, unless ``pool_decay`` says otherwise.
         """
         kinds = {"weights": 1.0, "classifier": 0.1, "heads": 0.001}
         by_kind: dict[str, list[nn.Parameter]] = {}
@@ -162,7 +162,7 @@ class DSN(nn.Module):
         return groups
 
 
-def head_factor(iteration: int) -> float:
+def compute_head_factor(iteration: int) -> float:
     """``(1 + 1e-4 · iteration)^−0.75``: how DSN lets the heads' learning rate fall."""
     return float((1 + 1e-4 * iteration) ** -0.75)
 

@@ -18,11 +18,11 @@ def small(classes: int, channels: int, size: tuple[int, int]) -> nn.Sequential:
     """
     cells = math.prod(-(-edge // 4) for edge in size)  # both pools halve, rounding up
     layers: dict[str, nn.Module] = {
-        "conv1": convolution(channels, CHANNELS),
-        "conv2": convolution(CHANNELS, CHANNELS),
+        "conv1": make_convolution(channels, CHANNELS),
+        "conv2": make_convolution(CHANNELS, CHANNELS),
         "pool1": nn.MaxPool2d(3, stride=2, padding=1),
-        "conv3": convolution(CHANNELS, 2 * CHANNELS),
-        "conv4": convolution(2 * CHANNELS, 2 * CHANNELS),
+        "conv3": make_convolution(CHANNELS, 2 * CHANNELS),
+        "conv4": make_convolution(2 * CHANNELS, 2 * CHANNELS),
         "pool2": nn.MaxPool2d(3, stride=2, padding=1),
         "flat": nn.Flatten(),
         "linear": nn.Linear(2 * CHANNELS * cells, classes),
@@ -30,5 +30,5 @@ def small(classes: int, channels: int, size: tuple[int, int]) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
-def convolution(incoming: int, outgoing: int) -> nn.Sequential:
+def make_convolution(incoming: int, outgoing: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(incoming, outgoing, 3, padding=1, bias=False), nn.BatchNorm2d(outgoing), nn.ReLU())

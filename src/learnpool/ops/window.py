@@ -110,7 +110,7 @@ class Window:
     def output_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Output sizes for the spatial ``size``; free of branches, so that a traced size needs no guard."""
         return tuple(
-            _output_length(n, k, s, p, d, self.ceil_mode)
+            _compute_output_length(n, k, s, p, d, self.ceil_mode)
             for n, k, s, p, d in zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         )
 
@@ -136,7 +136,7 @@ class Window:
         return total.clamp(min=1)
 
 
-def _output_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+def _compute_output_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
     last = n + 2 * p - d * (k - 1) - 1  # where the last whole window may begin
     if not ceil_mode:
         return last // s + 1

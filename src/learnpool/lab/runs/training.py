@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...explanation.measurement import statistics
-from ...nets.dsn import head_factor
+from ...nets.dsn import compute_head_factor
 from ...parameters import TreeParameters
 from . import checkpoint, directory, networks, user_networks
 from .batches import Batches, ImageFiles, InMemoryImages, derive_seed
@@ -171,7 +171,7 @@ class Training:
         """Give every group of parameters its rate at a step, counted from 0."""
         rate = self.schedule.rate_at(step)
         for group in self.optimizer.param_groups:
-            falling = head_factor(step) if group["name"].startswith("heads") else 1.0
+            falling = compute_head_factor(step) if group["name"].startswith("heads") else 1.0
             group["lr"] = rate * group["factor"] * falling
         return rate
 

@@ -10,7 +10,7 @@ from . import options, report_usage_errors
 
 
 def build() -> typer.Typer:
-    """``learnpool bench pools``, ``net`` and ``train``."""
+    """``learnpool bench pools``, ``net``, ``train`` and ``data``."""
     app = options.make_group("Measure how fast pools and training are.")
 
     device_help = "cpu, cuda, cuda:1 …"
@@ -114,5 +114,43 @@ def build() -> typer.Typer:
             )
             _ = benchmark.run  # raises on a pool it does not know
         lab.bench(benchmark, out)
+
+    @app.command()
+    def data(
+        out: Annotated[Path, typer.Option(help="Directory for data.json.")] = Path("runs/bench"),
+        source: Annotated[
+            str | None, typer.Option("--data", help="imagenet or a folder of images; generated JPEGs if not given.")
+        ] = None,
+        model: Annotated[str, typer.Option(help="alexnet, googlenet, googlenet-bn, or package.module:function.")] = (
+            "alexnet"
+        ),
+        pool: Annotated[str, typer.Option(help="The network's pools.")] = "max",
+        preset: options.Preset = "modern",
+        batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
+        width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
+        rounds: Annotated[int, typer.Option(min=1, help="Times everything is measured.")] = 5,
+        workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read images.")] = 2,
+        threads: options.TorchThreads = None,
+        data_dir: options.DataDir = None,
+    ) -> None:
+        """Time the reading of images beside the training step that needs them.
+
+        Example: learnpool bench data --data imagenet --data-dir data --workers 8
+        """
+        from ..lab.bench import data as lab
+
+        with report_usage_errors():
+            benchmark = lab.DataBenchmark(
+                net=model,
+                pool=pool,
+                preset=preset,
+                data=source,
+                batch=batch,
+                width=width,
+                rounds=rounds,
+                workers=workers,
+                threads=threads or torch.get_num_threads(),
+            )
+            lab.bench(benchmark, out, data_dir)
 
     return app

@@ -27,6 +27,7 @@ def reproduce(
     data_dir: options.DataDir = None,
     jobs: options.Jobs = None,
     threads: options.Threads = 1,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes of each run that read image files.")] = 0,
     device: options.Device = None,
     ray: options.Ray = None,
     pages_only: Annotated[
@@ -69,16 +70,17 @@ def reproduce(
     words += [word for text in change or [] for word in ("--set", text)]
     words += ["--data-dir", str(data_dir)] if data_dir else []
     command = shlex.join([*words, "--out", str(out)])
-    arguments = {"data_dir": data_dir, "threads": threads, "device": device, "jobs": jobs, "ray": ray}
+    arguments: dict[str, Any] = {"data_dir": data_dir, "threads": threads, "device": device, "workers": workers}
     with options.report_interrupted_runs(out):
         if dry_run:
             at_once = count_jobs(jobs, threads, len(runs))
-            measured = {"data_dir": data_dir, "threads": threads, "device": device}
-            print(f"{', '.join(selection)}:", estimate.describe_plan(runs, out / "runs", at_once, **measured), sep="\n")
+            described = estimate.describe_plan(runs, out / "runs", at_once, **arguments)
+            print(f"{', '.join(selection)}:", described, sep="\n")
             return
         if pages_only:
             where: dict[str, Any] = {"command": command, "data_dir": data_dir}
             pages = lab.write_site(selection, scale, out, threads=threads, console=console, **where)
         else:
-            pages = lab.reproduce(selection, scale, out, command=command, console=console, **arguments)
+            more: dict[str, Any] = {"command": command, "console": console, "jobs": jobs, "ray": ray}
+            pages = lab.reproduce(selection, scale, out, **more, **arguments)
     print(*(f"Written: {page}" for page in pages), sep="\n")

@@ -102,7 +102,8 @@ inline Pooling make_pooling(const Tensor& x, const WindowNumbers& window) {
   int64_t taps = 1;
   for (int64_t i = 0; i < dims; ++i) {
     *axes[3 - dims + i] = make_axis(window, i, x.size(x.dim() - dims + i));
-    STD_TORCH_CHECK(window.kernel[i] <= MOST_TAPS / taps, "learnpool: a window has at most ", MOST_TAPS, " taps, got more");
+    STD_TORCH_CHECK(window.kernel[i] <= MOST_TAPS / taps, "learnpool: a window has at most ", MOST_TAPS, " taps, got ", taps, " × ",
+                    window.kernel[i]);
     taps *= window.kernel[i];
   }
   return pool;

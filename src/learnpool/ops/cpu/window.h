@@ -47,10 +47,10 @@ inline int64_t divide_up(int64_t a, int64_t b) { return divide_down(a + b - 1, b
 
 // How many outputs an axis has; less than 1 if the window does not fit.
 inline int64_t output_size(const Axis& axis, bool ceil_mode) {
-  const int64_t room = axis.in + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
-  if (!ceil_mode) return divide_down(room, axis.stride) + 1;
+  const int64_t last = axis.in + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
+  if (!ceil_mode) return divide_down(last, axis.stride) + 1;
   // The last window has to begin inside the input or its left padding.
-  return std::min(divide_up(room, axis.stride) + 1, divide_down(axis.in + axis.padding - 1, axis.stride) + 1);
+  return std::min(divide_up(last, axis.stride) + 1, divide_down(axis.in + axis.padding - 1, axis.stride) + 1);
 }
 
 // Whether the output of a pool is channels_last: where the strides of [N, C, *size] say so, as in PyTorch's pools.

@@ -63,14 +63,17 @@ def format_difference(summary: PoolSummary) -> str:
 
 
 def format_answer_table() -> Iterator[str]:
-    """The README's table: test error of each pool, and its difference to max, in every setting."""
+    """The README's table: test error of each pool with two seeds or more, and its difference to max, by network."""
     compared = {setting.title: compare_pools(setting) for setting in SETTINGS.values()}
-    yield "| pools | " + " | ".join(f"{title}: error, % | difference to max" for title in compared) + " |"
-    yield "|---" * (1 + 2 * len(compared)) + "|"
+    yield "| pools | " + " | ".join(f"{title} | seeds | difference to max" for title in compared) + " |"
+    yield "|---" * (1 + 3 * len(compared)) + "|"
     for pool in POOLS:
         summaries = [by_pool.get(pool) for by_pool in compared.values()]
-        if any(summaries):
-            cells = [f"{format_mean(s.errors)} | {format_difference(s)}" if s else "– | –" for s in summaries]
+        if any(summary and len(summary.errors) > 1 for summary in summaries):
+            cells = [
+                f"{format_mean(s.errors)} | {len(s.errors)} | {format_difference(s)}" if s else "– | – | –"
+                for s in summaries
+            ]
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
 
 
@@ -151,6 +154,7 @@ def describe_run(run: dict) -> tuple[str, ...]:
 
 
 BLOCKS = {
+    "paper-answer": format_answer_table,
     "paper-dsn": partial(format_setting_table, "dsn"),
     "paper-small": partial(format_setting_table, "small"),
     "paper-numbers": format_paper_table,

@@ -72,7 +72,7 @@ def test_no_command_shows_the_commands(learnpool):
 def test_bench_alone_shows_its_commands(learnpool):
     status, text, error = learnpool("bench")
     assert (status, error) == (0, "")
-    for command in ("pools", "net", "train"):
+    for command in ("pools", "scaling", "net", "train"):
         assert f" {command} " in text
 
 
@@ -177,6 +177,8 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         ("bench pools --rounds 0", 2, "'--rounds'"),
         ("bench pools --threads 0", 2, "'--threads'"),
         ("bench pools --out file --shapes 1x1x4x4", 2, "Not a directory: file"),
+        ("bench scaling --cells 5", 2, "'--cells'"),
+        ("bench scaling --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
         ("bench train --pairs 1", 2, "'--pairs'"),
         ("bench train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
         ("bench train --out file", 2, "Not a directory: file"),

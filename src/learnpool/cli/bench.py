@@ -10,7 +10,7 @@ from . import options, report_usage_errors
 
 
 def build() -> typer.Typer:
-    """``learnpool bench pools``, ``net``, ``train`` and ``data``."""
+    """``learnpool bench pools``, ``scaling``, ``net``, ``train`` and ``data``."""
     app = options.make_group("Measure how fast pools and training are.")
 
     device_help = "cpu, cuda, cuda:1 …"
@@ -60,6 +60,34 @@ def build() -> typer.Typer:
                 reference=reference,
                 device=device,
             )
+        lab.bench(benchmark, out)
+
+    @app.command()
+    def scaling(
+        out: Annotated[Path, typer.Option(help="Directory for scaling.json and scaling.png.")] = Path("runs/bench"),
+        cells: Annotated[int, typer.Option(min=10_000, max=10**10, help="Cells of the largest input.")] = 10**8,
+        kernel: Annotated[int, typer.Option(min=2, max=1000, help="Size of the largest window.")] = 15,
+        levels: Annotated[int, typer.Option(min=2, max=12, help="Levels of the largest tree.")] = 7,
+        layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
+        rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which everything is timed once.")] = 5,
+        threads: options.TorchThreads = None,
+    ) -> None:
+        """Time pools over growing inputs, windows, numbers of threads and trees.
+
+        Example: learnpool bench scaling --cells 10000000
+        """
+        from ..lab.bench import scaling as lab
+
+        with report_usage_errors():
+            benchmark = lab.ScalingBenchmark(
+                cells=cells,
+                kernel=kernel,
+                levels=levels,
+                layout=layout,
+                rounds=rounds,
+                threads=threads or torch.get_num_threads(),
+            )
+            benchmark.list_points()  # raises on a layout it does not know
         lab.bench(benchmark, out)
 
     @app.command()

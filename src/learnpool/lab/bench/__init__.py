@@ -1,1 +1,1 @@
-"""How fast the pools are: alone (``pools``) and in a network (``net``)."""
+"""How fast the pools are: alone (``pools``), as everything grows (``scaling``) and in a network (``net``)."""

@@ -97,12 +97,7 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     """Everything that takes turns on one shape; each has been called once, so that no timing includes setup."""
     window, dtype, dims = benchmark.make_window(shape), DTYPES[benchmark.dtype], len(shape) - 2
     kernel, stride, padding, dilation = benchmark.window
-    try:
-        x = torch.randn(shape, dtype=dtype, device=benchmark.device)
-    except (RuntimeError, OverflowError):
-        raise OSError(f"not enough memory for the shape {format_size(shape)}") from None
-    if benchmark.layout == "channels_last":
-        x = x.to(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
+    x = make_input(benchmark, shape)
     options: Any = {"dims": dims, "dilation": dilation, "ceil_mode": benchmark.ceil_mode, "dtype": dtype}
     options |= {"channels": shape[1], "grid": window.output_size(shape[2:])}
     torch_pools = ("max", "avg") if dilation == 1 else ("max",)  # PyTorch's average has no dilation
@@ -129,6 +124,17 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
     for name, once in zip(COPIES, (lambda: target.copy_(x), x.clone), strict=True):
         contestants.append(Contestant(name, {BOTH: call_twice(once), FORWARD: once}))
     return contestants
+
+
+def make_input(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> Tensor:
+    """Noise of a shape, in the benchmark's dtype and memory layout."""
+    try:
+        x = torch.randn(shape, dtype=DTYPES[benchmark.dtype], device=benchmark.device)
+    except (RuntimeError, OverflowError):
+        raise OSError(f"not enough memory for the shape {format_size(shape)}") from None
+    if benchmark.layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+    return x
 
 
 def make_contestant(name: str, layer: nn.Module, x: Tensor) -> Contestant:

@@ -20,7 +20,7 @@ from ...ops.window import format_size
 from .. import files, hardware, progress
 from ..figure import STYLE
 from .clock import time_call
-from .contestants import MODES, build_contestants
+from .contestants import MODES, Call, build_contestants
 from .options import PoolBenchmark
 from .report import Timing, build_table, draw_chart, summarize
 
@@ -38,7 +38,7 @@ def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timin
     for shape in benchmark.shapes:
         turns = [(c, mode, call) for c in build_contestants(benchmark, shape) for mode, call in c.calls.items()]
         device = benchmark.device
-        repeats = [max(1, min(1000, round(MIN_SECONDS / time_call(call, device=device)))) for _, _, call in turns]
+        repeats = [count_repeats(call, device) for _, _, call in turns]
         seconds: list[list[float]] = [[] for _ in turns]
         for _ in range(benchmark.rounds):
             for k in order.sample(range(len(turns)), len(turns)):
@@ -48,6 +48,11 @@ def measure(benchmark: PoolBenchmark, advance: Callable[[], None]) -> list[Timin
         for (c, mode, _), calls, times in zip(turns, repeats, seconds, strict=True):
             timings.append(Timing(c.name, mode, shape, calls, times, c.kept))
     return timings
+
+
+def count_repeats(call: Call, device: str = "cpu") -> int:
+    """How often a call is repeated within one timing."""
+    return max(1, min(1000, round(MIN_SECONDS / time_call(call, device=device))))
 
 
 def bench(benchmark: PoolBenchmark, out: Path) -> None:

@@ -176,7 +176,7 @@ def test_ctrl_c_is_one_line(tmp_path):
 
 def test_two_processes_draw_the_same_curve(tmp_path):
     """Dropout, stochastic pooling and augmentation are drawn for the whole batch, so only rounding differs."""
-    words = SMALL | {"pool": "stochastic+gated", "width": 0.1, "channels_last": True}
+    words = SMALL | {"pool": "stochastic+gated", "width": 0.1, "channels_last": True, "accumulate": 2}
     done = on_two(command(words, tmp_path / "two", "--json"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epochs"] == 4  # one of the two speaks

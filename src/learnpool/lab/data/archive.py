@@ -11,7 +11,7 @@ from typing import Any
 from .split import DataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there are a million of them
 class Member:
     """A file inside a tar file, which may itself be inside one: ``size`` bytes from ``offset`` on."""
 

@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-baseline test-sanitize test-triton test-zoo check format clean
+.PHONY: demo test test-aarch64 test-baseline test-sanitize test-triton test-zoo check format clean
+
+CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h)
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
@@ -14,7 +16,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run --Werror src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
@@ -31,6 +33,26 @@ test-sanitize: $(SANITIZED)
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
+
+# The tests of the CPU kernels with kernels compiled for aarch64, which QEMU runs. Left out: tests of more arithmetic than an emulator
+# does in seconds, and of what is the same on any processor.
+AARCH64 := build/aarch64/driver
+AARCH64_TESTS := tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_stochastic.py
+ifneq ($(and $(shell which aarch64-linux-gnu-g++),$(shell which qemu-aarch64)),)
+test-aarch64: $(AARCH64)
+	LEARNPOOL_DRIVER="qemu-aarch64 $(AARCH64)" PYTHONPATH=tools/aarch64 $(BIN)/python -m pytest -n 2 -p emulated_kernels $(AARCH64_TESTS) \
+	-m "not slow" -k "not large_batch and not (many_bands and 9-1-4)"
+else
+test-aarch64:
+	@echo "test-aarch64: skipped, because aarch64-linux-gnu-g++ or qemu-aarch64 is missing (Debian: apt-get install g++-aarch64-linux-gnu qemu-user)"
+endif
+
+# With the flags of setup.py. PyTorch's own stable ABI needs its libraries: tools/aarch64/torch stands in for it.
+$(AARCH64): $(CPP) $(VENV)/.installed
+	mkdir -p $(@D)
+	aarch64-linux-gnu-g++ -std=c++17 -O3 -fvisibility=hidden -DTORCH_TARGET_VERSION=0x020a000000000000 -Werror=switch -static -pthread \
+	-Itools/aarch64 -isystem $$($(BIN)/python -c 'from torch.utils.cpp_extension import include_paths; print(include_paths()[0])') \
+	-o $@ $(filter %.cpp,$(CPP))
 
 # The GPU kernels without a GPU: interpreted, and compiled for real ones. In an environment of their own: triton has 900 MB.
 test-triton: .venv-triton/.installed
@@ -50,7 +72,7 @@ test-zoo: .venv-zoo/.installed
 check: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/clang-format --dry-run --Werror src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
@@ -58,7 +80,7 @@ check: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/clang-format -i src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp
+	$(BIN)/clang-format -i $(CPP)
 
 clean:
 	rm -rf $(VENV) .venv-zoo .venv-triton build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

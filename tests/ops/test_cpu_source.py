@@ -113,7 +113,7 @@ def test_every_header_parses_alone():
 
 
 def test_source_compiles_for_aarch64():
-    """Compiled only: nothing here can run it."""
+    """Compiled only: ``make test-aarch64`` runs it."""
     compiler = shutil.which("aarch64-linux-gnu-g++")
     if compiler is None:
         pytest.skip("no aarch64-linux-gnu-g++ (Debian: g++-aarch64-linux-gnu)")

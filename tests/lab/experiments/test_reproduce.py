@@ -154,6 +154,9 @@ def test_differences_to_the_papers_recipe_are_named():
     text = " ".join(describe_differences([preset("cpu", "cifar10", train_size=10_000)]))
     for words in ("0.25 of the paper's channels", "10,000 training images", "not 400", "no deep supervision"):
         assert words in text
+    text = " ".join(describe_differences([preset("cpu", "cifar10", net="learnpool.nets:small")]))
+    assert "another network: learnpool.nets:small" in text
+    assert "channels" not in text
 
 
 def test_augmented_and_plain_cifar10_are_different_runs():

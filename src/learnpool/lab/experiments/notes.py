@@ -45,6 +45,7 @@ UNMENTIONED = {
     "milestones",
     "resize",
 }
+OF_OWN_NETS = {"width", "dropout", "head_steps", "init", "factors"}  # mean nothing to a user's network
 
 
 def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> list[str]:
@@ -56,7 +57,7 @@ def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> lis
     run = next((run for run in runs if not fix_unused_fields(run.pool)), runs[0])
     net = {"net": run.net} if run.net in OWN_NETS else {}
     paper = preset("paper", run.data, pool=run.pool, seed=run.seed, **net)
-    unmentioned = {*UNMENTIONED, *skip}
+    unmentioned = {*UNMENTIONED, *skip, *(() if net else OF_OWN_NETS)}
     changed = [
         name for name in Run.model_fields if getattr(run, name) != getattr(paper, name) and name not in unmentioned
     ]

@@ -1,6 +1,7 @@
 """The compiled kernel against the reference: value and gradients, for every tree, window, sharing, layout, dtype."""
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -166,12 +167,18 @@ def test_regions_without_a_cell(layout, dtype):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan"), 3e38])
 def test_infinite_weights_meet_only_cells_that_exist(bad, layout):
-    """Zero times infinity would be NaN where there is no cell; 3e38 becomes infinite on the way forth and back."""
+    """Zero times infinity would be NaN where there is no cell; 3e38 becomes infinite on the way.
+
+    Not in a filter: there it leaves sums of several numbers near 3e38, which overflow or not by the order of rounding.
+    """
+    places = [(0, (0, 0)), (0, (1, 1)), (0, (-1, -1))]
+    if not math.isfinite(bad):
+        places += [(1, (1, 1)), (-1, (1, 1))]
     for tree, window, share in itertools.product(
         (GATED, make_tree(2), ODD), [*FAST, W(3, 1, 1, 2)], ("layer", "region")
     ):
         shape, size = window.of(), (9, 21)
-        for row, tap in ((0, (0, 0)), (0, (1, 1)), (0, (-1, -1)), (1, (1, 1)), (-1, (1, 1))):
+        for row, tap in places:
             x = distinct(1, 17, *size, dtype=torch.float32).to(memory_format=LAYOUTS[layout])
             weight, mix = parameters(tree, shape, share, 17, size, torch.float32)
             weight[(min(row, len(weight) - 1), 0, -1, -1, *tap)] = bad

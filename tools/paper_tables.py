@@ -1,11 +1,12 @@
 """Tables of the paper's experiments: our pools beside max, and our numbers beside the paper's."""
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 from cpu_tables import RESULTS
-from learnpool.formatting import format_mean, format_number
+from learnpool.formatting import format_mean, format_number, format_range
 from learnpool.lab.comparison.summary import PoolSummary
 from learnpool.lab.experiments import reproduce
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
@@ -14,14 +15,15 @@ from learnpool.lab.paper import format_value
 from run_tables import format_start, read
 
 
-class Setting(NamedTuple):
+@dataclass(frozen=True)
+class Setting:
     """One network and schedule in which pools were compared: where its runs are, and what they have in common."""
 
     title: str
     folder: str
     scale: Scale
 
-    @property
+    @cached_property
     def results(self) -> Results:
         return Results(RESULTS / self.folder / "runs")
 
@@ -58,7 +60,7 @@ def format_difference(summary: PoolSummary) -> str:
     text = format_number(difference.mean)
     if difference.test is None:
         return text
-    text += f" ({format_number(difference.test.low)} … {format_number(difference.test.high)})"
+    text += f" ({format_range(difference.test.low, difference.test.high)})"
     return f"**{text}, {difference.verdict}**" if difference.is_significant else text
 
 

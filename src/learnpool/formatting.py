@@ -16,6 +16,11 @@ def format_number(value: float, digits: int = 2) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
+def format_range(low: float, high: float) -> str:
+    """``−1.20 … 0.40``."""
+    return f"{format_number(low)} … {format_number(high)}"
+
+
 def format_mean(values: Sequence[float], digits: int = 2) -> str:
     """``8.13 ± 0.25``: the mean and, of several values, their standard deviation."""
     spread = f" ± {format_number(statistics.stdev(values), digits)}" if len(values) > 1 else ""

@@ -13,8 +13,6 @@ def build() -> typer.Typer:
     """``learnpool bench pools``, ``scaling``, ``net``, ``train`` and ``data``."""
     app = options.make_group("Measure how fast pools and training are.")
 
-    device_help = "cpu, cuda, cuda:1 …"
-
     @app.command()
     def pools(
         out: Annotated[Path, typer.Option(help="Directory for pools.json and pools.png.")] = Path("runs/bench"),
@@ -36,7 +34,7 @@ def build() -> typer.Typer:
         reference: Annotated[
             bool, typer.Option("--reference", help="Also time our pools without their kernel.")
         ] = False,
-        device: Annotated[str, typer.Option(help=device_help)] = "cpu",
+        device: options.KernelDevice = "cpu",
     ) -> None:
         """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
 
@@ -100,7 +98,7 @@ def build() -> typer.Typer:
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         threads: options.TorchThreads = None,
-        device: Annotated[str, typer.Option(help=device_help)] = "cpu",
+        device: options.KernelDevice = "cpu",
     ) -> None:
         """Time a training step of the paper's network with learned pools against one with max pools.
 
@@ -157,7 +155,7 @@ def build() -> typer.Typer:
         batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         rounds: Annotated[int, typer.Option(min=1, help="Times everything is measured.")] = 5,
-        workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read images.")] = 2,
+        workers: options.Workers = 2,
         threads: options.TorchThreads = None,
         data_dir: options.DataDir = None,
     ) -> None:

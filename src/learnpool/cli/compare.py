@@ -31,9 +31,7 @@ def compare(
     data_dir: options.DataDir = None,
     jobs: options.Jobs = None,
     threads: options.Threads = 1,
-    workers: Annotated[
-        int, typer.Option(min=0, max=256, help="Processes of each run that read a folder's images.")
-    ] = 0,
+    workers: options.RunWorkers = 0,
     device: options.Device = None,
     ray: options.Ray = None,
     dry_run: Annotated[

@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from . import options
+
 
 def doctor(
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
+    device: options.KernelDevice = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="float32 and two windows only.")] = False,
 ) -> None:
     """Compare the kernel of a device with the reference, for every pool, window and dtype; a table to paste.

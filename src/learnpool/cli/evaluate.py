@@ -27,7 +27,7 @@ def evaluate(
     std: Annotated[str, typer.Option(help="For a state_dict: what they are then divided by.")] = "",
     out: Annotated[Path, typer.Option(help="Page to write.")] = Path("evaluation.html"),
     data_dir: options.DataDir = None,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read image files.")] = 2,
+    workers: options.Workers = 2,
     threads: options.TorchThreads = None,
     device: options.Device = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that do not decode.")] = False,

@@ -25,7 +25,10 @@ Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="Threads of 
 TorchThreads = Annotated[
     int | None, typer.Option(min=1, max=MOST_THREADS, help="Threads; torch's own setting if not given.")
 ]
+Workers = Annotated[int, typer.Option(min=0, max=256, help="Processes that read image files.")]
+RunWorkers = Annotated[int, typer.Option(min=0, max=256, help="Processes of each run that read image files.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+KernelDevice = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray cluster: auto, ray://…")]
 
 

@@ -27,7 +27,7 @@ def reproduce(
     data_dir: options.DataDir = None,
     jobs: options.Jobs = None,
     threads: options.Threads = 1,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes of each run that read image files.")] = 0,
+    workers: options.RunWorkers = 0,
     device: options.Device = None,
     ray: options.Ray = None,
     pages_only: Annotated[

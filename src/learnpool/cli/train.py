@@ -40,7 +40,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Directory of all runs.")] = Path("runs"),
     data_dir: options.DataDir = None,
     threads: options.TorchThreads = None,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes that read a folder's images.")] = 2,
+    workers: options.Workers = 2,
     device: options.Device = None,
     save_every: Annotated[float, typer.Option(min=0, help="Minutes between checkpoints inside an epoch.")] = 5.0,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for TensorBoard too.")] = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...formatting import format_count, format_mean, format_number, format_percent
+from ...formatting import format_count, format_mean, format_number, format_percent, format_range
 from .summary import MOST_SEEDS, POWER, PoolSummary, Verdict
 
 VERDICTS = {
@@ -46,7 +46,7 @@ def describe_result(summary: PoolSummary, baseline: str, pools: int) -> str:
     seeds = format_count(len(summary.errors), "seed")
     if (test := difference.test) is None:
         return f"{summary.pool}: {amount} {baseline} in one seed, which may be chance; {cost}"
-    interval = f"{format_interval_name(pools)} {format_number(test.low)} … {format_number(test.high)} over {seeds}"
+    interval = f"{format_interval_name(pools)} {format_range(test.low, test.high)} over {seeds}"
     verdict = f"significantly {difference.verdict}" if difference.is_significant else difference.verdict
     p = f"p = {test.p_holm:.2g}" + (f", corrected for {pools} pools like the interval" if pools > 1 else "")
     return f"{summary.pool}: {amount} {baseline} ({interval}): {verdict} ({p}); {cost}"

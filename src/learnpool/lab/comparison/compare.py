@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ...formatting import format_number, format_percent, format_table
+from ...formatting import format_number, format_percent, format_range, format_table
 from .. import files, hardware, progress
 from ..launch.cluster import RayTasks
 from ..launch.loop import train_all
@@ -168,7 +168,7 @@ def format_comparison(compared: Comparison) -> str:
             continue
         interval = p = "–"
         if (test := difference.test) is not None:
-            interval, p = f"{format_number(test.low)} … {format_number(test.high)}", f"{test.p_holm:.2g}"
+            interval, p = format_range(test.low, test.high), f"{test.p_holm:.2g}"
         verdict = "unclear" if difference.verdict is Verdict.NOT_SIGNIFICANT else difference.verdict
         cost = [f"{summary.extra_parameters:+,}".replace("-", "−"), format_percent(summary.extra_time, sign=True)]
         rows.append([summary.pool, error, format_number(difference.mean), interval, p, verdict, *cost])

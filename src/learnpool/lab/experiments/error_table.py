@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...formatting import format_count, format_mean, format_number
+from ...formatting import format_count, format_mean, format_number, format_range
 from ..comparison.summary import PoolSummary, Verdict
 from ..paper import PAPER, Value, format_value
 from ..runs.run import Run
@@ -97,15 +97,7 @@ class ErrorTable:
         errors = [entry.result.test_error for entry in entries]
         summary = summaries.get(row.label)
         cells.append(Cell(format_mean(errors)))
-        if summary and (difference := summary.difference):
-            test = difference.test
-            note = "one seed" if test is None else f"{format_number(test.low)} … {format_number(test.high)}"
-            if 1 < len(summary.errors) < scale.seeds:
-                note += f", {format_count(len(summary.errors), 'pair')}"
-            kind = str(difference.verdict) if difference.is_significant else ""
-            cells.append(Cell(format_number(difference.mean), note, kind))
-        else:
-            cells.append(Cell("baseline" if row is self.rows[0] else "–"))
+        cells.append(Cell("baseline") if row is self.rows[0] else make_difference_cell(summary, scale.seeds))
         return [*cells, Cell(f"{entries[0].result.pool_parameters:,}"), Cell(str(len(entries)))]
 
     def _describe(self, data: str, summaries: Mapping[str, PoolSummary]) -> str:
@@ -131,3 +123,14 @@ class ErrorTable:
         heads = ["The paper's, not run here", *(LABELS[name] for name in data)]
         rows = [[Cell(row.label), *(Cell(format_value(row.paper.get(name))) for name in data)] for row in self.rows]
         return Table(heads, rows)
+
+
+def make_difference_cell(summary: PoolSummary | None, seeds: int) -> Cell:
+    """The mean difference to the baseline; in small print its interval, and over how many of the ``seeds`` it is."""
+    if summary is None or summary.difference is None:
+        return Cell("–")
+    difference, test = summary.difference, summary.difference.test
+    note = "one seed" if test is None else format_range(test.low, test.high)
+    if 1 < len(summary.errors) < seeds:
+        note += f", {format_count(len(summary.errors), 'pair')}"
+    return Cell(format_number(difference.mean), note, str(difference.verdict) if difference.is_significant else "")

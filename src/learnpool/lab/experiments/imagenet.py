@@ -12,7 +12,7 @@ from ..comparison.summary import PoolSummary
 from ..paper import PAPER
 from ..runs.evaluation import evaluate_checkpoint
 from ..runs.run import Run
-from .error_table import VERDICTS
+from .error_table import VERDICTS, make_difference_cell
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .notes import describe_differences
 from .results import Results
@@ -73,33 +73,25 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record, notes = list[str](), dict[str, Any](), list[str]()
     for data in choose_data(scale):
-        summaries = {net: summarize_network(scale, results, data, net) for net in NETS}
+        groups = {net: group_runs(scale, data, net) for net in NETS}
+        summaries = {net: results.summarize(groups[net]) for net in NETS}  # paired differences of top-1, one view
         measured = {row.label: measure_row(scale, results, data, row) for row in ROWS}
-        parts.append(build_table(data, summaries, measured))
+        parts.append(build_table(scale, data, summaries, measured))
         answer += [sentence for net in NETS if (sentence := describe_network(data, summaries[net]))]
-        answer += [text for net in NETS for text in list_caveats(scale, results, data, net)]
+        for net in NETS:
+            answer += results.list_caveats({label: groups[net][label] for label in summaries[net]})
         record[data] = measured
     for net in NETS:
-        runs = [
-            run for data in choose_data(scale) for row in ROWS if row.net == net for run in row.list_runs(scale, data)
-        ]
+        runs = [run for data in choose_data(scale) for group in group_runs(scale, data, net).values() for run in group]
         notes += [f"{net}: {text}" for text in describe_differences(runs)]
     if not parts:
-        parts.append(build_table("imagenet", {}, {}))
+        parts.append(build_table(scale, "imagenet", {}, {}))
     return Page(answer or ["Nothing is finished yet: the paper's numbers stand alone."], parts, notes, record)
 
 
-def summarize_network(scale: Scale, results: Results, data: str, net: str) -> dict[str, PoolSummary]:
-    """Paired differences of top-1 errors from one view, within one network."""
-    return results.summarize({row.label: row.list_runs(scale, data) for row in ROWS if row.net == net})
-
-
-def list_caveats(scale: Scale, results: Results, data: str, net: str) -> list[str]:
-    """What to know before reading the numbers of a network."""
-    groups = {row.label: row.list_runs(scale, data) for row in ROWS if row.net == net}
-    first = next(iter(groups))
-    finished = {label: runs for label, runs in groups.items() if results.find_all(runs)}
-    return results.list_caveats(finished) if first in finished else []
+def group_runs(scale: Scale, data: str, net: str) -> dict[str, list[Run]]:
+    """The runs of each row of a network."""
+    return {row.label: row.list_runs(scale, data) for row in ROWS if row.net == net}
 
 
 def measure_row(scale: Scale, results: Results, data: str, row: Row) -> dict[str, list[float]]:
@@ -123,7 +115,10 @@ def measure_row(scale: Scale, results: Results, data: str, row: Row) -> dict[str
 
 
 def build_table(
-    data: str, summaries: Mapping[str, Mapping[str, PoolSummary]], measured: Mapping[str, Mapping[str, list[float]]]
+    scale: Scale,
+    data: str,
+    summaries: Mapping[str, Mapping[str, PoolSummary]],
+    measured: Mapping[str, Mapping[str, list[float]]],
 ) -> Table:
     """The paper's four errors and ours, and the difference of top-1 errors to the first row of the same network."""
     heads = [LABELS[data], *(f"{name}, %: paper · ours" for name in COLUMNS), "difference in top-1 s-view", "seeds"]
@@ -134,7 +129,7 @@ def build_table(
         seeds = len(errors.get(COLUMNS[0], []))
         ours = {name: format_errors(errors[name]) if seeds else "not run" for name in COLUMNS}
         cells += [Cell(f"{format_published(row, name)} · {ours[name]}") for name in COLUMNS]
-        cells.append(_make_difference(summaries.get(row.net, {}).get(row.label)))
+        cells.append(make_difference_cell(summaries.get(row.net, {}).get(row.label), scale.seeds))
         rows.append([*cells, Cell(str(seeds))])
     caption = (
         "Error of the last epoch, mean ± standard deviation over seeds. s-view: the middle of an image; m-view: ten "
@@ -142,14 +137,6 @@ def build_table(
         "t-test, corrected by Holm's method within a network; below zero is better."
     )
     return Table(heads, rows, caption)
-
-
-def _make_difference(summary: PoolSummary | None) -> Cell:
-    if summary is None or summary.difference is None:
-        return Cell("–")
-    difference, test = summary.difference, summary.difference.test
-    note = "one seed" if test is None else f"{format_number(test.low)} … {format_number(test.high)}"
-    return Cell(format_number(difference.mean), note, str(difference.verdict) if difference.is_significant else "")
 
 
 def describe_network(data: str, summaries: Mapping[str, PoolSummary]) -> str:

@@ -21,9 +21,14 @@ class Errors(NamedTuple):
 def count_errors(votes: Tensor, labels: Tensor) -> tuple[int, int]:
     """How many labels do not have the highest vote, and how many are not among the five highest."""
     wrong = int((votes.argmax(1) != labels).sum())
+    return wrong, int(find_missed(votes, labels).sum())
+
+
+def find_missed(votes: Tensor, labels: Tensor) -> Tensor:
+    """Whether each label is not among the five highest votes; false where there are no more classes than that."""
     if votes.shape[1] <= TOP:
-        return wrong, 0
-    return wrong, int((votes.topk(TOP).indices != labels[:, None]).all(1).sum())
+        return torch.zeros_like(labels, dtype=torch.bool)
+    return (votes.topk(TOP).indices != labels[:, None]).all(1)
 
 
 def make_errors(wrong: float, wrong5: float, seen: float, classes: int) -> Errors:
@@ -55,9 +60,7 @@ class Tally:
         count = len(self.classes)
         places = labels * count + probabilities.argmax(1)
         self.confusion += places.bincount(minlength=count * count).view(count, count)
-        if count > TOP:
-            missed = (probabilities.topk(TOP).indices != labels[:, None]).all(1)
-            self.wrong5 += labels[missed].bincount(minlength=count)
+        self.wrong5 += labels[find_missed(probabilities, labels)].bincount(minlength=count)
 
     @property
     def images(self) -> int:

@@ -1,8 +1,9 @@
 """Tables of the paper's experiments: our pools beside max, and our numbers beside the paper's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from cpu_tables import RESULTS
@@ -12,6 +13,7 @@ from learnpool.lab.experiments import reproduce
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import format_value
+from learnpool.lab.runs.run import Run
 from run_tables import format_start, read
 
 
@@ -46,10 +48,19 @@ POOLS = (
 )  # fmt: skip
 
 
+def group_runs(setting: Setting) -> dict[str, list[Run]]:
+    """The runs of a setting by pool."""
+    return {pool: setting.scale.list_runs(*setting.scale.data, pool) for pool in POOLS}
+
+
 def compare_pools(setting: Setting) -> dict[str, PoolSummary]:
     """The pools of which at least one seed is finished, each beside max."""
-    groups = {pool: setting.scale.list_runs(*setting.scale.data, pool) for pool in POOLS}
-    return setting.results.summarize(groups)
+    return setting.results.summarize(group_runs(setting))
+
+
+def format_machines(directories: Iterable[Path]) -> str:
+    """Where and when runs were started, each machine and day once."""
+    return "; ".join(sorted({format_start(read(directory, "env")["starts"][0]) for directory in directories}))
 
 
 def format_difference(summary: PoolSummary) -> str:
@@ -77,6 +88,14 @@ def format_answer_table() -> Iterator[str]:
                 for s in summaries
             ]
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
+    entries = (
+        entry
+        for setting in SETTINGS.values()
+        for runs in group_runs(setting).values()
+        for entry in setting.results.find_all(runs)
+    )
+    yield ""
+    yield f"Trained on {format_machines(entry.path for entry in entries)}."
 
 
 def format_setting_table(name: str) -> Iterator[str]:
@@ -131,10 +150,9 @@ def format_runs_table() -> Iterator[str]:
         "test",
     ]
     groups: dict[tuple[str, ...], list[dict]] = {}
-    machines = set()
-    for directory in sorted(path.parent for path in (RESULTS / "paper").rglob("result.json")):
+    directories = sorted(path.parent for path in (RESULTS / "paper").rglob("result.json"))
+    for directory in directories:
         groups.setdefault(describe_run(read(directory, "run")), []).append(read(directory, "result"))
-        machines.add(format_start(read(directory, "env")["starts"][0]))
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for cells, results in sorted(groups.items()):
@@ -142,7 +160,7 @@ def format_runs_table() -> Iterator[str]:
         yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
     yield ""
     yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
-    yield f"Machines: {'; '.join(sorted(machines))}."
+    yield f"Trained on {format_machines(directories)}."
 
 
 def describe_run(run: dict) -> tuple[str, ...]:

@@ -10,16 +10,18 @@ responses, ``gather`` sums it for each cell, and ``reduce`` sums parameter gradi
 import triton
 import triton.language as tl
 
-from .regions import UNROLLED, backpropagate, evaluate, find_tile, locate, read_cell, respond
-
-
-@triton.jit
-def widen(n, c, d, h, w, WIDE: tl.constexpr):
-    """Coordinates as 64-bit numbers where offsets need them."""
-    if WIDE:
-        return n.to(tl.int64), c.to(tl.int64), d.to(tl.int64), h.to(tl.int64), w.to(tl.int64)
-    else:
-        return n, c, d, h, w
+from .regions import (
+    UNROLLED,
+    backpropagate,
+    evaluate,
+    find_offset,
+    find_places,
+    find_start,
+    find_tile,
+    read_cell,
+    respond,
+    widen,
+)
 
 
 @triton.jit
@@ -55,18 +57,16 @@ def forward(
     BLOCK: tl.constexpr,
 ):
     """``y``: each program pools one tile of regions."""
-    n, c0, d0, h0, w0 = find_tile(tl.program_id(0), outputs, TILE, LAST)
-    c, d, h, w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
-    n, c, d, h, w = widen(n, c + c0, d + d0, h + h0, w + w0, WIDE)
-    alive = alive & (c < outputs[0]) & (d < outputs[1]) & (h < outputs[2]) & (w < outputs[3])
-    start = (d * WINDOW[1][0] - WINDOW[2][0], h * WINDOW[1][1] - WINDOW[2][1], w * WINDOW[1][2] - WINDOW[2][2])
+    n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
+    n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)
+    start = find_start(d, h, w, WINDOW)
     state, dots = respond(
         x, weight, n * x_stride[0] + c * x_stride[1], find_parameter(weight_stride, c, d, h, w, SHARED),
         weight_stride[0], start, alive, sizes[1:], x_stride[2:], NEEDS, WEIGHTS, WINDOW, SHARED, ACC, BLOCK,
     )  # fmt: skip
     mix_base = find_parameter(mix_stride, c, d, h, w, False)
     values, _, _ = evaluate(state, dots, mix, mix_base, mix_stride[0], alive, NODES, WINDOW, ACC, BLOCK)
-    offset = n * y_stride[0] + c * y_stride[1] + d * y_stride[2] + h * y_stride[3] + w * y_stride[4]
+    offset = find_offset(y_stride, n, c, d, h, w)
     tl.store(y + offset, values[0].to(y.dtype.element_ty), mask=alive)
 
 
@@ -96,7 +96,7 @@ def find_response_grads(
     BLOCK: tl.constexpr,
 ):
     """What reaches the responses of each lane's window (a mean's share per cell), and which taps hold the extremes."""
-    start = (d * WINDOW[1][0] - WINDOW[2][0], h * WINDOW[1][1] - WINDOW[2][1], w * WINDOW[1][2] - WINDOW[2][2])
+    start = find_start(d, h, w, WINDOW)
     base = n * x_stride[0] + c * x_stride[1]
     state, dots = respond(
         x, weight, base, find_parameter(weight_stride, c, d, h, w, SHARED), weight_stride[0], start, alive,
@@ -104,7 +104,7 @@ def find_response_grads(
     )  # fmt: skip
     mix_base = find_parameter(mix_stride, c, d, h, w, False)
     values, proportions, cells = evaluate(state, dots, mix, mix_base, mix_stride[0], alive, NODES, WINDOW, ACC, BLOCK)
-    offset = n * grad_stride[0] + c * grad_stride[1] + d * grad_stride[2] + h * grad_stride[3] + w * grad_stride[4]
+    offset = find_offset(grad_stride, n, c, d, h, w)
     received = tl.load(grad + offset, mask=alive, other=0.0).to(ACC)
     leaves, c_dots, c_mixes = backpropagate(received, values, proportions, NODES, ACC, BLOCK)
     return (leaves[0], leaves[1], leaves[2] / cells), c_dots, c_mixes, (state[1], state[3]), start, base
@@ -284,9 +284,7 @@ def backward(
     first_d = find_first_window(d0, WINDOW[0][0], WINDOW[1][0], WINDOW[2][0], WINDOW[3][0])
     first_h = find_first_window(h0, WINDOW[0][1], WINDOW[1][1], WINDOW[2][1], WINDOW[3][1])
     first_w = find_first_window(w0, WINDOW[0][2], WINDOW[1][2], WINDOW[2][2], WINDOW[3][2])
-    c, d, h, w, alive = locate(tl.arange(0, REGIONS), WINDOWS, LAST)
-    image, c, d, h, w = widen(n, c + c0, d + first_d, h + first_h, w + first_w, WIDE)
-    alive = alive & (c < outputs[0]) & (d < outputs[1]) & (h < outputs[2]) & (w < outputs[3])
+    image, c, d, h, w, alive = find_places(n, c0, first_d, first_h, first_w, outputs, WINDOWS, LAST, WIDE, REGIONS)
     leaves, c_dots, c_mixes, winners, start, base = find_response_grads(
         grad, x, weight, mix, image, c, d, h, w, alive, sizes, grad_stride, x_stride, weight_stride, mix_stride,
         NODES, NEEDS, WEIGHTS, WINDOW, SHARED, ACC, REGIONS,
@@ -312,9 +310,7 @@ def backward(
             store_sum(own_partial, number, tl.where(owned, c_mixes[row], 0.0), TILE, PER_CHANNEL, REGIONS)
 
     if MASK[0]:
-        c, d, h, w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
-        n, c, d, h, w = widen(n, c + c0, d + d0, h + h0, w + w0, WIDE)
-        alive = alive & (c < sizes[0]) & (d < sizes[1]) & (h < sizes[2]) & (w < sizes[3])
+        n, c, d, h, w, alive = find_places(n, c0, d0, h0, w0, sizes, TILE, LAST, WIDE, BLOCK)
         if LAST:
             steps = (1, WINDOWS[2] * WINDOWS[3] * TILE[0], WINDOWS[3] * TILE[0], TILE[0])
         else:
@@ -324,7 +320,7 @@ def backward(
             leaves, c_dots, winners, weight, c, d, h, w, alive, outputs, steps, place_base, weight_stride,
             NEEDS, WEIGHTS, WINDOW, True, ACC, BLOCK,
         )  # fmt: skip
-        offset = n * dx_stride[0] + c * dx_stride[1] + d * dx_stride[2] + h * dx_stride[3] + w * dx_stride[4]
+        offset = find_offset(dx_stride, n, c, d, h, w)
         tl.store(dx + offset, total.to(dx.dtype.element_ty), mask=alive)
 
 
@@ -357,15 +353,13 @@ def send(
     BLOCK: tl.constexpr,
 ):
     """What reaches the responses of every window, into memory."""
-    n, c0, d0, h0, w0 = find_tile(tl.program_id(0), outputs, TILE, LAST)
-    c, d, h, w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
-    n, c, d, h, w = widen(n, c + c0, d + d0, h + h0, w + w0, WIDE)
-    alive = alive & (c < outputs[0]) & (d < outputs[1]) & (h < outputs[2]) & (w < outputs[3])
+    n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
+    n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)
     leaves, c_dots, c_mixes, winners, _, _ = find_response_grads(
         grad, x, weight, mix, n, c, d, h, w, alive, sizes, grad_stride, x_stride, weight_stride, mix_stride,
         NODES, NEEDS, WEIGHTS, WINDOW, SHARED, ACC, BLOCK,
     )  # fmt: skip
-    place = n * sent_stride[0] + c * sent_stride[1] + d * sent_stride[2] + h * sent_stride[3] + w * sent_stride[4]
+    place = find_offset(sent_stride, n, c, d, h, w)
     for i in tl.static_range(3):
         if NEEDS[i]:
             tl.store(sent + place, leaves[i], mask=alive)
@@ -403,10 +397,8 @@ def gather(
     BLOCK: tl.constexpr,
 ):
     """``dx`` from what ``send`` wrote."""
-    n, c0, d0, h0, w0 = find_tile(tl.program_id(0), sizes, TILE, LAST)
-    c, d, h, w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
-    n, c, d, h, w = widen(n, c + c0, d + d0, h + h0, w + w0, WIDE)
-    alive = alive & (c < sizes[0]) & (d < sizes[1]) & (h < sizes[2]) & (w < sizes[3])
+    n, c, d, h, w = find_tile(tl.program_id(0), sizes, TILE, LAST)
+    n, c, d, h, w, alive = find_places(n, c, d, h, w, sizes, TILE, LAST, WIDE, BLOCK)
     leaves = ()
     winners = ()
     for i in tl.static_range(3):
@@ -425,7 +417,7 @@ def gather(
         leaves, c_dots, winners, weight, c, d, h, w, alive, outputs, sent_stride[1:], n * sent_stride[0],
         weight_stride, NEEDS, WEIGHTS, WINDOW, False, ACC, BLOCK,
     )  # fmt: skip
-    offset = n * dx_stride[0] + c * dx_stride[1] + d * dx_stride[2] + h * dx_stride[3] + w * dx_stride[4]
+    offset = find_offset(dx_stride, n, c, d, h, w)
     tl.store(dx + offset, total.to(dx.dtype.element_ty), mask=alive)
 
 
@@ -479,9 +471,9 @@ def reduce(
             w[None, :] + kept_w[:, None], WIDE,
         )  # fmt: skip
         alive = (over == 0)[:, None] & (n < images)
-        place = n * sent_stride[0] + c * sent_stride[1] + d * sent_stride[2] + h * sent_stride[3] + w * sent_stride[4]
+        place = find_offset(sent_stride, n, c, d, h, w)
         if HAS_CELLS:
-            start = (d * WINDOW[1][0] - WINDOW[2][0], h * WINDOW[1][1] - WINDOW[2][1], w * WINDOW[1][2] - WINDOW[2][2])
+            start = find_start(d, h, w, WINDOW)
             base = n * x_stride[0] + c * x_stride[1]
             cell, alive, _counted = read_cell(x, base, start, alive, tap, sizes[1:], x_stride[2:], WINDOW, ACC)
         new = ()

@@ -7,8 +7,7 @@ CPU picks. Names in capitals are those of ``regions.py``.
 import triton
 import triton.language as tl
 
-from .kernels import widen
-from .regions import UNROLLED, find_tile, is_finite, locate, read_cell
+from .regions import UNROLLED, find_offset, find_places, find_start, find_tile, is_finite, read_cell
 
 
 @triton.jit
@@ -94,11 +93,9 @@ def pick(
     BLOCK: tl.constexpr,
 ):
     """The picked or the expected cell of a tile of regions, or its tap."""
-    n, c0, d0, h0, w0 = find_tile(tl.program_id(0), outputs, TILE, LAST)
-    c, d, h, w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
-    n, c, d, h, w = widen(n, c + c0, d + d0, h + h0, w + w0, WIDE)
-    alive = alive & (c < outputs[0]) & (d < outputs[1]) & (h < outputs[2]) & (w < outputs[3])
-    start = (d * WINDOW[1][0] - WINDOW[2][0], h * WINDOW[1][1] - WINDOW[2][1], w * WINDOW[1][2] - WINDOW[2][2])
+    n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
+    n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)
+    start = find_start(d, h, w, WINDOW)
     base = n * x_stride[0] + c * x_stride[1]
     total, count = tl.zeros([BLOCK], ACC), tl.zeros([BLOCK], tl.int32)
     if WINDOW[0][0] * WINDOW[0][1] * WINDOW[0][2] <= UNROLLED:
@@ -134,7 +131,7 @@ def pick(
     if RANDOM:
         finite = is_finite(total)
         value, winner = tl.where(finite, value, float("nan")), tl.where(finite, winner, -1)
-    offset = n * y_stride[0] + c * y_stride[1] + d * y_stride[2] + h * y_stride[3] + w * y_stride[4]
+    offset = find_offset(y_stride, n, c, d, h, w)
     if WRITES == "y":
         tl.store(y + offset, value.to(y.dtype.element_ty), mask=alive)
     else:

@@ -70,6 +70,38 @@ def locate(lane, TILE: tl.constexpr, LAST: tl.constexpr):
 
 
 @triton.jit
+def widen(n, c, d, h, w, WIDE: tl.constexpr):
+    """Coordinates as 64-bit numbers where offsets need them."""
+    if WIDE:
+        return n.to(tl.int64), c.to(tl.int64), d.to(tl.int64), h.to(tl.int64), w.to(tl.int64)
+    else:
+        return n, c, d, h, w
+
+
+@triton.jit
+def find_places(
+    n, c, d, h, w, lengths, TILE: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Image, channel, depth, row and column of each lane of a tile that begins there, and which lie in ``lengths``."""
+    lane_c, lane_d, lane_h, lane_w, alive = locate(tl.arange(0, BLOCK), TILE, LAST)
+    n, c, d, h, w = widen(n, c + lane_c, d + lane_d, h + lane_h, w + lane_w, WIDE)
+    alive = alive & (c < lengths[0]) & (d < lengths[1]) & (h < lengths[2]) & (w < lengths[3])
+    return n, c, d, h, w, alive
+
+
+@triton.jit
+def find_offset(stride, n, c, d, h, w):
+    """Where in memory a place is."""
+    return n * stride[0] + c * stride[1] + d * stride[2] + h * stride[3] + w * stride[4]
+
+
+@triton.jit
+def find_start(d, h, w, WINDOW: tl.constexpr):
+    """Depth, row and column of the first cell of a window."""
+    return d * WINDOW[1][0] - WINDOW[2][0], h * WINDOW[1][1] - WINDOW[2][1], w * WINDOW[1][2] - WINDOW[2][2]
+
+
+@triton.jit
 def is_finite(value):
     return tl.abs(value) < float("inf")
 

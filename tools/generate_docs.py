@@ -18,6 +18,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "speed": cpu_tables.format_speed_table,
     "cpu": cpu_tables.format_cpu_tables,
     "gpu-compilation": gpu_tables.format_compilation_table,
+    "gpu-loads": gpu_tables.format_loads_table,
     "gpu-traffic": gpu_tables.format_traffic_table,
     "gpu-model": gpu_tables.format_model_table,
     "gpu-check": gpu_tables.format_check_table,

@@ -38,22 +38,38 @@ def read(name: str) -> list[dict]:
 
 
 def format_compilation_table() -> Iterator[str]:
-    """Registers, spills, shared memory, occupancy and the widest loads, kernel by kernel."""
-    kernels = [kernel for record in read("compilation") for kernel in record["kernels"]]
+    """Registers, spills, occupancy and shared memory of all kernels, by target, pool and direction."""
+    groups: dict[tuple[str, str, str], list[dict]] = {}
+    for record in read("compilation"):
+        case = record["case"]
+        groups.setdefault((record["target"], case["pool"], case["mode"]), []).extend(record["kernels"])
+    kernels = [kernel for group in groups.values() for kernel in group]
     spilled = [kernel["spills"] for kernel in kernels if kernel["spills"]]
     yield f"{len(kernels)} kernels; {len(spilled)} of them spill" + (f", at most {max(spilled)}." if spilled else ".")
     yield ""
-    heads = ("target", "pool", "window", "dtype", "layout", "", "registers", "spills", "shared, bytes", "warps")
-    yield f"| {' | '.join(heads)} | occupancy | loads, bits |"
-    yield "|---" * (len(heads) + 2) + "|"
-    for record in sorted(read("compilation"), key=lambda record: record["target"]):
+    yield "| target | pool | | kernels | registers | occupancy | shared, bytes at most | spills at most |"
+    yield "|---" * 8 + "|"
+    for (target, pool, mode), members in sorted(groups.items(), key=lambda item: item[0][0]):
+        registers = [kernel["registers"] for kernel in members]
+        occupancy = [kernel["occupancy"] for kernel in members]
+        shared, spills = (max(kernel[name] for kernel in members) for name in ("shared", "spills"))
+        ranges = f"{min(registers)} … {max(registers)} | {min(occupancy):.0%} … {max(occupancy):.0%}"
+        yield f"| {target} | {pool} | {mode} | {len(members)} | {ranges} | {shared} | {spills} |"
+
+
+def format_loads_table() -> Iterator[str]:
+    """How wide global memory is read: every pool for one target, window and dtype."""
+    yield "| pool | layout | | warps | registers | loads, bits |"
+    yield "|---|---|---|---|---|---|"
+    for record in read("compilation"):
         case = record["case"]
+        if (record["target"], case["window"], case["dtype"]) != ("sm_80", "3×3/2", "float32"):
+            continue
         for kernel in record["kernels"]:
             loads = {name.removeprefix("ld "): n for name, n in kernel["accesses"].items() if name.startswith("ld ")}
             widths = ", ".join(f"{n} of {bits}" for bits, n in sorted(loads.items(), key=lambda item: -int(item[0])))
-            cells = [record["target"], case["pool"], case["window"], case["dtype"], case["layout"], case["mode"]]
-            cells += [kernel["registers"], kernel["spills"], kernel["shared"], kernel["warps"]]
-            yield f"| {' | '.join(map(str, cells))} | {kernel['occupancy']:.0%} | {widths} |"
+            cells = [case["pool"], case["layout"], case["mode"], kernel["warps"], kernel["registers"], widths]
+            yield f"| {' | '.join(map(str, cells))} |"
 
 
 def format_traffic_table() -> Iterator[str]:

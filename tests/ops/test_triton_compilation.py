@@ -18,7 +18,10 @@ CASES = [
     *(Case("gated", window, mode="backward") for window in WINDOWS),
     *(Case("gated", dtype=dtype, mode=mode) for dtype in list(DTYPES)[1:] for mode in MODES),
     *(Case("gated", mode=mode, shape=(32, 64, 112, 112)) for mode in MODES),
-    Case("tree3", mode="backward"),
+    *(Case("tree3", layout=layout, mode="backward") for layout in LAYOUTS),
+    Case("tree4", mode="backward"),  # fewer lanes: its numbers would not fit in registers
+    Case("gated", "3×3/1", "float16"),
+    Case("gated", dtype="float16", layout="channels_last"),
     *(Case("stochastic", mode=mode) for mode in MODES),
 ]
 
@@ -32,7 +35,8 @@ def test_nothing_is_spilled(case):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_target(target):
-    for case in (Case("gated", dtype="bfloat16"), Case("gated", dtype="bfloat16", mode="backward")):
+    halves = Case("gated", dtype="float16"), Case("tree2", dtype="float16")
+    for case in (*halves, Case("gated", dtype="bfloat16"), Case("gated", dtype="bfloat16", mode="backward")):
         assert all(resources.spills == 0 for resources in gpu_compilation.compile_case(case, target))
 
 

@@ -169,13 +169,14 @@ def plan_forward(x: Tensor, weight: Tensor, mix: Tensor, y: Tensor, program: Seq
         "WIDE": is_far(x, y, weight),
     }
     programs = tiles.count_tiles(call.shape.images, call.shape.outputs, tile)
-    return Launch(kernels.forward, programs, call.constants | arguments | describe_tile(tile))
+    lanes = 4 if call.shape.last else max(4, 16 // x.element_size())  # of a thread; other numbers of halves spill
+    return Launch(kernels.forward, programs, call.constants | arguments | describe_tile(tile, lanes=lanes))
 
 
-def describe_tile(tile: Tile, *others: Tile) -> dict[str, Any]:
-    """What a kernel has to know of its tile; its warps suffice for the other tiles it goes through as well."""
+def describe_tile(tile: Tile, *others: Tile, lanes: int = 4) -> dict[str, Any]:
+    """What a kernel has to know of its tile; with so many lanes a thread, also in other tiles it goes through."""
     most = max(map(tiles.count_lanes, (tile, *others)))
-    return {"TILE": tile, "BLOCK": tiles.count_lanes(tile), "num_warps": min(16, most // 128)}  # four lanes a thread
+    return {"TILE": tile, "BLOCK": tiles.count_lanes(tile), "num_warps": min(16, max(1, most // (32 * lanes)))}
 
 
 def pool_backward(
@@ -227,7 +228,7 @@ def plan_backward(
     tile = None
     if not regional and math.prod(window.kernel) <= TAPS:
         channels = 1 if per_channel and not call.shape.last else call.shape.sizes[0]
-        tile = tiles.choose_backward(call.tiled, call.window, channels)
+        tile = tiles.choose_backward(call.tiled, call.window, channels, len(call.program.nodes))
     common: dict[str, Any] = call.constants | {
         "weight": weight,
         "sizes": call.pass_numbers(call.shape.sizes),

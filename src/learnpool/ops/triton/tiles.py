@@ -17,8 +17,10 @@ from ..window import Window
 Tile = tuple[int, int, int, int]
 SECTOR = 32  # bytes: the smallest piece of memory a GPU reads
 PROGRAMS = 432  # four on each multiprocessor of an A100: with fewer, some of it idles
-OVERHEAD = 512  # bytes that could be moved while a program starts
-FORWARD_LANES, BACKWARD_LANES, BACKWARD_REGIONS = 1024, 2048, 1024
+FORWARD_OVERHEAD = 512  # bytes that could be moved while a program starts
+BACKWARD_OVERHEAD = 2048  # and while it sums the gradients of parameters over its lanes
+FORWARD_LANES, BACKWARD_LANES, BACKWARD_REGIONS = 1024, 4096, 1024
+FEW_NODES = 7  # a larger tree has half as many lanes in backward: its numbers would not fit in registers
 
 
 class Map(NamedTuple):
@@ -62,12 +64,16 @@ def choose_forward(shape: Map, window: Window) -> Tile:
         return _count_bytes(cells, shape.sizes, shape) + _count_bytes(tile, shape.outputs, shape)
 
     tiles = _iter_tiles(shape.outputs, shape, FORWARD_LANES, FORWARD_LANES)
-    return min(tiles, key=lambda tile: _score(tile, shape.outputs, shape, count_bytes))
+    return min(tiles, key=lambda tile: _score(tile, shape.outputs, shape, count_bytes, FORWARD_OVERHEAD))
 
 
 @lru_cache(maxsize=1024)
-def choose_backward(shape: Map, window: Window, channels: int) -> Tile | None:
-    """A tile of cells of at most so many channels; None if its windows would be too many, or mostly not its own."""
+def choose_backward(shape: Map, window: Window, channels: int, nodes: int) -> Tile | None:
+    """A tile of cells of at most so many channels, for a tree of so many nodes.
+
+    None if its windows would be too many, or mostly not its own.
+    """
+    lanes = BACKWARD_LANES if nodes <= FEW_NODES and shape.itemsize <= 4 else BACKWARD_LANES // 2
 
     def count_bytes(tile: Tile) -> int:
         windows = cover(tile, shape, window)
@@ -76,11 +82,11 @@ def choose_backward(shape: Map, window: Window, channels: int) -> Tile | None:
         return read + _count_bytes(tile, shape.sizes, shape)
 
     best: tuple[float, Tile] | None = None
-    for tile in _iter_tiles(shape.sizes, shape, BACKWARD_LANES, channels):
+    for tile in _iter_tiles(shape.sizes, shape, lanes, channels):
         windows = cover(tile, shape, window)
         if math.prod(windows) > BACKWARD_REGIONS:
             continue
-        score = _score(tile, shape.sizes, shape, count_bytes)
+        score = _score(tile, shape.sizes, shape, count_bytes, BACKWARD_OVERHEAD)
         if best is None or score < best[0]:
             best = score, tile
     if best is None:
@@ -109,12 +115,12 @@ def _count_bytes(part: Sequence[int], sizes: Sequence[int], shape: Map) -> int:
     return rows * (-(-length // SECTOR) + (length % SECTOR != 0)) * SECTOR
 
 
-def _score(tile: Tile, sizes: Tile, shape: Map, count_bytes: Callable[[Tile], int]) -> float:
+def _score(tile: Tile, sizes: Tile, shape: Map, count_bytes: Callable[[Tile], int], overhead: int) -> float:
     programs = count_tiles(shape.images, sizes, tile)
     useful = shape.images * math.prod(sizes)
     idle = programs * count_lanes(tile) / useful
     starved = max(1.0, min(PROGRAMS, useful / 256) / programs)
-    return float(programs * (count_bytes(tile) + OVERHEAD) * idle**0.3 * starved**0.5)
+    return float(programs * (count_bytes(tile) + overhead) * idle**0.3 * starved**0.5)
 
 
 def _iter_tiles(sizes: Tile, shape: Map, lanes: int, channels: int) -> Iterator[Tile]:

@@ -48,23 +48,41 @@ def format_speed_table() -> Iterator[str]:
 def format_cpu_tables() -> Iterator[str]:
     """All figures of docs/results/cpu.md."""
     nchw, last, ceil = Bench("nchw"), Bench("channels_last"), Bench("ceil")
-    yield f"{format_machine(nchw.record)}."
-    yield ""
-    yield "| | " + " | ".join(POOLS) + " |"
-    yield "|---|" + "---|" * len(POOLS)
-    for label, bench, mode in (
-        ("forward + backward, contiguous", nchw, BOTH),
-        ("the same, padding 0 and ceil mode", ceil, BOTH),
-        ("forward + backward, channels_last", last, BOTH),
-        ("forward only, contiguous", nchw, FORWARD),
-        ("forward only, channels_last", last, FORWARD),
-    ):
-        yield f"| {label} | " + " | ".join(f"{bench.compute_ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
-    yield ""
+    yield from format_layouts(
+        nchw,
+        {
+            ("forward + backward, contiguous", BOTH): nchw,
+            ("the same, padding 0 and ceil mode", BOTH): ceil,
+            ("forward + backward, channels_last", BOTH): last,
+            ("forward only, contiguous", FORWARD): nchw,
+            ("forward only, channels_last", FORWARD): last,
+        },
+    )
+    nchw2, last2 = Bench("avx2-nchw"), Bench("avx2-channels_last")
+    yield from format_layouts(
+        nchw2,
+        {
+            ("forward + backward, contiguous", BOTH): nchw2,
+            ("forward + backward, channels_last", BOTH): last2,
+            ("forward only, contiguous", FORWARD): nchw2,
+            ("forward only, channels_last", FORWARD): last2,
+        },
+    )
     yield "| gated, forward + backward, contiguous | |"
     yield "|---|---|"
     for label, ratio in iter_gated_rows(nchw):
         yield f"| {label} | {ratio} × |"
+
+
+def format_layouts(first: Bench, rows: dict[tuple[str, str], Bench]) -> Iterator[str]:
+    """Every pool over max, a row for each label and mode, under the machine they were measured on."""
+    yield f"{format_machine(first.record)}."
+    yield ""
+    yield "| | " + " | ".join(POOLS) + " |"
+    yield "|---|" + "---|" * len(POOLS)
+    for (label, mode), bench in rows.items():
+        yield f"| {label} | " + " | ".join(f"{bench.compute_ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
+    yield ""
 
 
 def iter_gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:

@@ -32,15 +32,19 @@ class Setting:
 
 def make_small_scale(seeds: int, **changes: Any) -> Scale:
     """A fifth of CIFAR10's training images, augmented, in the `cpu` preset."""
-    return Scale("cpu", seeds, ("cifar10+",), {"train_size": 10000, "epochs": 20, **changes})
+    return Scale("cpu", seeds, ("cifar10+",), {"train_size": 10000, **changes})
 
 
 SETTINGS = {
-    "dsn": Setting("the paper's network", "paper", make_small_scale(5, rate=(0.03,))),
+    "dsn": Setting(
+        "the paper's network",
+        "paper",
+        make_small_scale(5, epochs=40, batch=32, rate=(0.035,), precision="bfloat16"),
+    ),
     "small": Setting(
         "a network with batch normalisation",
         "paper/small",
-        make_small_scale(5, net="learnpool.nets:small", rate=(0.1,)),
+        make_small_scale(5, epochs=20, rate=(0.1,), net="learnpool.nets:small"),
     ),
 }
 POOLS = (
@@ -141,6 +145,7 @@ def format_runs_table() -> Iterator[str]:
         "data",
         "images",
         "epochs",
+        "batch",
         "rate",
         "pools",
         "start",
@@ -169,7 +174,8 @@ def describe_run(run: dict) -> tuple[str, ...]:
     unused = fix_unused_fields(run["pool"])
     start = "–" if "start" in unused else run["start"]
     rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
-    scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), f"{run['rate'][0]:g}")
+    batch = f"{run['batch']}" + ("" if run["precision"] == "float32" else f", {run['precision']}")
+    scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), batch, f"{run['rate'][0]:g}")
     return (*scale, f"`{run['pool']}`", start, rate)
 
 

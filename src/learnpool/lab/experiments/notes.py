@@ -29,6 +29,7 @@ WORDS: dict[str, Callable[[Any, Any], str]] = {
     "factors": lambda theirs, ours: f"one learning rate for all parameters, not {theirs.upper()}'s multiples",
     "pool_decay": lambda theirs, ours: "no weight decay of the pools' parameters",
     "pool_rate": lambda theirs, ours: f"the pools learn at {ours:g} times the common rate",
+    "precision": lambda theirs, ours: f"computed in {ours}, not {theirs}",
     "net": lambda theirs, ours: f"another network: {ours}",
 }
 UNMENTIONED = {

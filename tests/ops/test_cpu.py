@@ -229,17 +229,33 @@ def test_planes_of_many_bands(tree, window):
         compare(x, weight, mix, tree, shape)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
-def test_infinity_and_nan_reach_only_what_reads_them(bad, layout):
-    """Vectors also work on places where no output is; what they read there must not show, least of all in sums."""
-    for tree, window, share in itertools.product((MIXED, GATED, make_tree(2), ODD), FAST, ("layer", "region")):
+def test_infinity_and_nan_reach_only_what_reads_them(bad, layout, dtype):
+    """Vectors also work on places where no output is, or no window; what they read there must not show, least of all in sums."""
+    trees = HALF, MIXED, GATED, make_tree(1), make_tree(2), make_tree(3), ODD
+    for tree, window, share in itertools.product(trees, [*FAST, W(2, 3)], ("layer", "region")):
         shape = window.of()
-        for at in ((0, 0), (0, 20), (4, 0), (5, 9), (8, 20)):
-            x = distinct(1, 3, 9, 21)
+        for at in ((0, 0), (0, 20), (5, 9), (8, 20)):
+            x = distinct(1, 17, 9, 21, dtype=dtype)
             x[(0, 1, *at)] = bad
             x = x.to(memory_format=LAYOUTS[layout])
-            compare(x, *parameters(tree, shape, share, 3, (9, 21)), tree, shape)
+            compare(x, *parameters(tree, shape, share, 17, (9, 21), dtype), tree, shape, *TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("tree", [GATED, make_tree(2), make_tree(3)], ids=str)
+def test_a_gate_of_exactly_0_or_1_does_not_read_its_other_side(tree, layout):
+    """Zero times infinity would be NaN."""
+    for window in FAST:
+        shape = window.of()
+        x = torch.randint(-3, 4, (1, 17, 9, 21)).float()  # sums without rounding
+        x[0, :, 4, 10] = float("inf")
+        weight, mix = parameters(tree, shape, "layer", 17, (9, 21), torch.float32)
+        weight = torch.randint(-2, 3, weight.shape).float()
+        weight[0] *= 1000
+        compare(x.to(memory_format=LAYOUTS[layout]), weight, mix, tree, shape, 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

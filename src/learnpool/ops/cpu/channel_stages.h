@@ -22,9 +22,11 @@ class ChannelStages {
   using M = Mask<A>;
   static constexpr int D = P::weights, ROWS = D > 0 ? D : 1, MIXES = P::mixes > 0 ? P::mixes : 1;
   static constexpr int64_t STEP = LANES<A>;
-  // Taps whose weights' gradients are summed up at once, in registers.
-  static constexpr int SUMMED_TAPS = LEARNPOOL_BYTES == 64 ? (D <= 3 ? 9 : 3) : (D == 1 ? 9 : D <= 3 ? 3 : 1);
-  static constexpr int SCATTERED_TAPS = D <= 3 ? 3 : 1;
+  static constexpr bool MANY_REGISTERS = LEARNPOOL_BYTES == 64;
+  // As many as there are registers for: taps whose weights' gradients are summed up at once; taps whose cells receive gradients at
+  // once.
+  static constexpr int SUMMED_TAPS = MANY_REGISTERS ? (D <= 3 ? 9 : 3) : (D == 1 ? 9 : 3);
+  static constexpr int SCATTERED_TAPS = D <= 3 || MANY_REGISTERS ? 3 : 1;
 
  public:
   ChannelStages(const Call& call, Scratch& scratch) : call_(call), stride_((call.items.channel_step + STEP - 1) / STEP * STEP) {
@@ -44,17 +46,19 @@ class ChannelStages {
     }
   }
 
-  // Whole vectors from the first channel of `at` on. Returns false, having written nothing, if there is NaN (or infinities that
-  // add up to one): these stages cannot tell which tap then holds the maximum.
+  // Whole vectors from the first channel of `at` on. Returns false, having written nothing but outputs, if there is infinity or
+  // NaN: these stages cannot tell which tap then holds the maximum, and multiply them by zero.
   INLINE bool pool(const ChannelVector<T>& at, int64_t channels) {
-    bool known;
-    if (at.tap_count == 9) known = respond<9>(at, channels);
-    else known = respond<-1>(at, channels);
-    if (!known) return false;
-    evaluate_trees(at, channels);
+    V finite{};  // zeros, or NaN
+    if (at.tap_count == 9) respond<9, 0>(at, channels, finite);
+    else respond<-1, 0>(at, channels, finite);
+    V mix_sums[MIXES] = {};
+    evaluate_trees(at, channels, mix_sums, finite);
+    if (has_nan<A>(finite)) return false;
     if constexpr (BACKWARD) {
+      for (int m = 0; call_.pool.mix_grad && m < P::mixes; ++m) at.mix_sums[m] += mix_sums[m];
       if (at.dx != nullptr) scatter_input_grad(at, channels);
-      if (D > 0 && call_.pool.weight_grad) accumulate_weight_grad(at, channels);
+      if (D > 0 && call_.pool.weight_grad) accumulate_weight_grad<0>(at, channels);
     }
     return true;
   }
@@ -67,21 +71,22 @@ class ChannelStages {
   const A* zeros_;
   Lane<A>* winner_;  // which of the listed taps holds the maximum
 
-  // Maximum, mean and inner products.
-  template <int TAPS>
-  INLINE bool respond(const ChannelVector<T>& at, int64_t channels) {
-    M nan{};
+  // Maximum, mean and inner products, these with rows of weight from FROM on.
+  template <int TAPS, int FROM>
+  INLINE void respond(const ChannelVector<T>& at, int64_t channels, V& finite) {
+    constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
     int64_t c = 0;
-    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2>(at, c, nan);
-    for (; c < channels; c += STEP) respond_group<TAPS, 1>(at, c, nan);
-    return !P::statistics || !has_nan<A>((V)nan);
+    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2, FROM, COUNT>(at, c, finite);
+    for (; c < channels; c += STEP) respond_group<TAPS, 1, FROM, COUNT>(at, c, finite);
+    if constexpr (FROM + COUNT < D) respond<TAPS, FROM + COUNT>(at, channels, finite);
   }
 
   // GROUP vectors share the broadcast of a weight.
-  template <int TAPS, int GROUP>
-  INLINE void respond_group(const ChannelVector<T>& at, int64_t c, M& nan) {
+  template <int TAPS, int GROUP, int FROM, int COUNT>
+  INLINE void respond_group(const ChannelVector<T>& at, int64_t c, V& finite) {
+    constexpr bool STATISTICS = P::statistics && FROM == 0;
     const int64_t count = TAPS > 0 ? TAPS : at.tap_count;
-    V z[GROUP][ROWS] = {}, best[GROUP], total[GROUP] = {};
+    V z[GROUP][COUNT > 0 ? COUNT : 1] = {}, best[GROUP], total[GROUP] = {};
     M winner[GROUP] = {};
     for (int g = 0; g < GROUP; ++g) best[g] = broadcast<A>(-std::numeric_limits<A>::infinity());
 #pragma GCC unroll 9
@@ -90,52 +95,63 @@ class ChannelStages {
       V v[GROUP];
       for (int g = 0; g < GROUP; ++g) {
         v[g] = load_as<A, true>(cells + g * STEP, STEP);
-        if constexpr (P::statistics) {
+        if constexpr (STATISTICS) {
           const M won = v[g] > best[g];
           best[g] = won ? v[g] : best[g];
           if constexpr (BACKWARD) winner[g] = won ? M{} + Lane<A>(i) : winner[g];
           total[g] += v[g];
         }
       }
-      for (int d = 0; d < D; ++d) {
-        const V w = broadcast<A>(weights_[i * D + d]);
+      for (int d = 0; d < COUNT; ++d) {
+        const V w = broadcast<A>(weights_[i * D + FROM + d]);
         for (int g = 0; g < GROUP; ++g) z[g][d] += w * v[g];
       }
     }
     for (int g = 0; g < GROUP; ++g) {
       const int64_t to = c + g * STEP;
-      if constexpr (P::statistics) {
-        nan |= (M)total[g] & (total[g] != total[g]);
+      if constexpr (STATISTICS) {
+        finite += total[g] * A(0);
         store(maximum_ + to, best[g]);
         store(mean_ + to, total[g]);
         if constexpr (BACKWARD) store(winner_ + to, winner[g]);
       }
-      for (int d = 0; d < D; ++d) store(dots_ + d * stride_ + to, z[g][d]);
+      for (int d = 0; d < COUNT; ++d) store(dots_ + (FROM + d) * stride_ + to, z[g][d]);
     }
   }
 
   // The value of every tree; or what of its gradient reaches each response, in place.
-  INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels) {
-    V mix_sums[MIXES] = {};
+  INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels, V* mix_sums, V& finite) {
     for (int64_t c = 0; c < channels; c += STEP) {
+      at.upcoming.template fetch<BACKWARD>(c);
       Region<A, P> region;
       region.count = at.cells;
       region.maximum = load<V>(maximum_ + c);
       region.mean = load<V>(mean_ + c) / at.cells;
       for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
       auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
-      const V value = evaluate(call_.pool.program, region, mix);
+      const V value = evaluate<true>(call_.pool.program, region, mix);
       if constexpr (!BACKWARD) {
+        finite += value * A(0);
         store_as<A, true>(at.y + c, value, STEP);
       } else {
-        backpropagate(call_.pool.program, region, load_as<A, true>(at.grad + c, STEP));
-        store(maximum_ + c, region.to_max);
-        store(mean_ + c, region.to_mean);
-        for (int d = 0; d < D; ++d) store(dots_ + d * stride_ + c, region.to_dot[d]);
-        for (int m = 0; m < P::mixes; ++m) mix_sums[m] += region.to_mix[m];
+        backpropagate<true>(call_.pool.program, region, load_as<A, true>(at.grad + c, STEP));
+        V all{};
+        if constexpr (P::statistics) {
+          store(maximum_ + c, region.to_max);
+          store(mean_ + c, region.to_mean);
+          all = region.to_max + region.to_mean;
+        }
+        for (int d = 0; d < D; ++d) {
+          store(dots_ + d * stride_ + c, region.to_dot[d]);
+          all += region.to_dot[d];
+        }
+        for (int m = 0; m < P::mixes; ++m) {
+          mix_sums[m] += region.to_mix[m];
+          all += region.to_mix[m];
+        }
+        finite += all * A(0);
       }
     }
-    for (int m = 0; BACKWARD && call_.pool.mix_grad && m < P::mixes; ++m) at.mix_sums[m] += mix_sums[m];
   }
 
   INLINE void scatter_input_grad(const ChannelVector<T>& at, int64_t channels) const {
@@ -173,27 +189,32 @@ class ChannelStages {
     }
   }
 
+  // The gradients of the weights, row FROM and after.
+  template <int FROM>
   INLINE void accumulate_weight_grad(const ChannelVector<T>& at, int64_t channels) const {
+    constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
     int64_t i = 0;
-    for (; i + SUMMED_TAPS <= at.tap_count; i += SUMMED_TAPS) accumulate_taps<SUMMED_TAPS>(at, channels, i);
-    for (; i < at.tap_count; ++i) accumulate_taps<1>(at, channels, i);
+    for (; i + SUMMED_TAPS <= at.tap_count; i += SUMMED_TAPS) accumulate_taps<SUMMED_TAPS, FROM, COUNT>(at, channels, i);
+    for (; i < at.tap_count; ++i) accumulate_taps<1, FROM, COUNT>(at, channels, i);
+    if constexpr (FROM + COUNT < D) accumulate_weight_grad<FROM + COUNT>(at, channels);
   }
 
-  // The gradients of all weights of COUNT taps from tap i on.
-  template <int COUNT>
+  // COUNT rows of weight from FROM on, TAPS taps from tap i on.
+  template <int TAPS, int FROM, int COUNT>
   INLINE void accumulate_taps(const ChannelVector<T>& at, int64_t channels, int64_t i) const {
-    V sums[COUNT * ROWS] = {};
+    V sums[TAPS][COUNT > 0 ? COUNT : 1] = {};
     for (int64_t c = 0; c < channels; c += STEP) {
-      V to_dot[ROWS];
-      for (int d = 0; d < D; ++d) to_dot[d] = load<V>(dots_ + d * stride_ + c);
+      V v[TAPS];
 #pragma GCC unroll 9
-      for (int t = 0; t < COUNT; ++t) {
-        const V v = load_as<A, true>(at.x + at.taps[i + t].from + c, STEP);
-        for (int d = 0; d < D; ++d) sums[t * ROWS + d] += to_dot[d] * v;
+      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, true>(at.x + at.taps[i + t].from + c, STEP);
+      for (int d = 0; d < COUNT; ++d) {
+        const V to_dot = load<V>(dots_ + (FROM + d) * stride_ + c);
+#pragma GCC unroll 9
+        for (int t = 0; t < TAPS; ++t) sums[t][d] += to_dot * v[t];
       }
     }
-    for (int t = 0; t < COUNT; ++t) {
-      for (int d = 0; d < D; ++d) at.weight_sums[d * call_.pool.taps() + at.taps[i + t].tap] += sums[t * ROWS + d];
+    for (int t = 0; t < TAPS; ++t) {
+      for (int d = 0; d < COUNT; ++d) at.weight_sums[(FROM + d) * call_.pool.taps() + at.taps[i + t].tap] += sums[t][d];
     }
   }
 };

@@ -25,20 +25,23 @@ class OutputTaps {
     bool operator==(const Tap& other) const { return tap == other.tap && cell == other.cell && fresh == other.fresh; }
   };
   struct List {
-    int64_t begin, end;  // among taps
-    int64_t first;       // the cell of the first
-    int64_t count;       // what an average divides by
+    int64_t begin, end;              // among taps
+    int64_t first;                   // the cell of the first
+    int64_t count;                   // what an average divides by
+    int64_t fresh_begin, fresh_end;  // among fresh
     int64_t size() const { return end - begin; }
     bool is_same(const List& other) const { return begin == other.begin && end == other.end; }
   };
   std::vector<Tap> taps;
+  std::vector<int64_t> fresh;  // cells by the first output that meets them, like those of taps
   std::vector<List> rows, columns;
   int64_t most = 0;     // taps of an output
   bool covered = true;  // every cell meets an output
 
-  explicit OutputTaps(const Pooling& pool) : backward_(pool.backward) {
+  explicit OutputTaps(const Pooling& pool) {
     auto most_taps = [](const Axis& axis) { return axis.out * std::min(axis.kernel, axis.in); };
     taps.reserve(most_taps(pool.d) * most_taps(pool.h) + most_taps(pool.w));
+    fresh.reserve(pool.d.in * pool.h.in + pool.w.in);
     rows.reserve(pool.d.out * pool.h.out);
     columns.reserve(pool.w.out);
     list_rows(pool);
@@ -47,16 +50,18 @@ class OutputTaps {
   }
 
  private:
-  const bool backward_;
+  int64_t fresh_used_ = 0;
 
   void add(int64_t tap, int64_t cell, char& seen) {
-    taps.push_back({tap, cell, backward_ && !seen});  // forward more lists are alike
+    taps.push_back({tap, cell, !seen});
+    if (!seen) fresh.push_back(cell);
     seen = true;
   }
 
   // The taps from `begin` on, with cells of the image, are the next list.
   void end_list(std::vector<List>& lists, int64_t begin, int64_t count) {
-    List list{begin, int64_t(taps.size()), 0, count};
+    List list{begin, int64_t(taps.size()), 0, count, fresh_used_, int64_t(fresh.size())};
+    fresh_used_ = list.fresh_end;
     if (list.size() > 0) list.first = taps[begin].cell;
     for (int64_t i = begin; i < list.end; ++i) taps[i].cell -= list.first;
     if (!lists.empty()) {
@@ -183,7 +188,7 @@ struct VectorPooling {
   }
 
   INLINE V evaluate_tree() {
-    return evaluate(call.pool.program, region, [&](int64_t m) -> V {
+    return evaluate<false>(call.pool.program, region, [&](int64_t m) -> V {
       const A* a = at.mix + m * call.memory.mix.row;
       if constexpr (PER_LANE) return load<V>(a);
       else return broadcast<A>(*a);
@@ -192,7 +197,7 @@ struct VectorPooling {
 
   INLINE void backpropagate_tree() {
     const int64_t rows = dots();
-    backpropagate(call.pool.program, region, load_as<A, FULL>(at.grad, at.lanes));
+    backpropagate<false>(call.pool.program, region, load_as<A, FULL>(at.grad, at.lanes));
     if constexpr (!FULL) {  // a channel that does not exist has cells of zero, but a weight may be infinite
       for (int64_t d = 0; d < rows; ++d) region.to_dot[d] = first_lanes<A>(region.to_dot[d], at.lanes);
       for (int64_t m = 0; m < call.pool.program.mixes; ++m) region.to_mix[m] = first_lanes<A>(region.to_mix[m], at.lanes);
@@ -306,6 +311,8 @@ INLINE void pick_vector(const ChannelVector<T>& at) {
   }
 }
 
+constexpr int64_t BYTES_AHEAD = 4096;  // along a row, that cells are fetched before they are needed
+
 template <class T, class P, bool BACKWARD, bool PER_LANE>
 class ImagePooling {
   using A = Accumulator<T>;
@@ -326,6 +333,7 @@ class ImagePooling {
         output_taps_(call.pool),
         taps_(scratch_.take<CellTap>(output_taps_.most)),
         dx_stride_(DIRECT ? call.pool.channels : call.items.channel_step),
+        ahead_(divide_up(BYTES_AHEAD, call.pool.w.stride * call.pool.channels * int64_t(sizeof(T)))),
         gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {
     if constexpr (P::rule == Rule::Pick) {
       key_low_ = scratch_.take<uint32_t>(call.items.channel_step + LANES<A>);
@@ -347,11 +355,13 @@ class ImagePooling {
   SharedSums<A> sums_;
   Stages stages_;
   const OutputTaps output_taps_;
-  CellTap* taps_;                                               // of the present output
-  OutputTaps::List down_{-1, -1, 0, 0}, across_{-1, -1, 0, 0};  // what taps_ was made of
-  const int64_t dx_stride_;                                     // from cell to cell
-  A* gradients_;                                                // of an image of halves, for the channels of an item
-  Items::Box box_{};                                            // of the present item
+  CellTap* taps_;                                   // of the present output
+  OutputTaps::List down_{-1, -1}, across_{-1, -1};  // what taps_ was made of
+  const int64_t dx_stride_;                         // from cell to cell
+  const int64_t ahead_;                             // how many outputs further on cells are fetched
+  Upcoming<T> upcoming_;
+  A* gradients_;      // of an image of halves, for the channels of an item
+  Items::Box box_{};  // of the present item
   A* slice_ = nullptr;
   uint32_t *key_low_ = nullptr, *key_high_ = nullptr;  // of random picks in the present image, by channel of the item
   A* dx_ = nullptr;  // gradients of the present image, from the first channel of the item on; or null
@@ -374,7 +384,10 @@ class ImagePooling {
     }
     const T* x = static_cast<const T*>(call_.memory.x) + image + box_.c0;
     for (int64_t row = 0, o = 0; row < pool.d.out * pool.h.out; ++row) {
-      for (int64_t ow = 0; ow < pool.w.out; ++ow, ++o) pool_output(x, n * pool.outputs() + o, o, row, ow);
+      for (int64_t ow = 0; ow < pool.w.out; ++ow, ++o) {
+        look_ahead(x, row, ow + ahead_);
+        pool_output(x, n * pool.outputs() + o, o, row, ow);
+      }
     }
     if constexpr (!DIRECT) {
       if (gradient == nullptr) return;
@@ -391,12 +404,31 @@ class ImagePooling {
     for (int64_t i = down.begin; i < down.end; ++i) {
       for (int64_t j = across.begin; j < across.end; ++j) {
         const int64_t cell = all[i].cell + all[j].cell;
-        const bool fresh = all[i].fresh && all[j].fresh && output_taps_.covered;
-        *here++ = {all[i].tap + all[j].tap, cell * call_.pool.channels, cell * dx_stride_, fresh};
+        *here++ = {all[i].tap + all[j].tap, cell * call_.pool.channels, cell * dx_stride_, all[i].fresh && all[j].fresh};
       }
     }
     down_ = down;
     across_ = across;
+  }
+
+  // Cells are fetched for output `ow` of a row, or for one of the next row.
+  INLINE void look_ahead(const T* x, int64_t row, int64_t ow) {
+    const Pooling& pool = call_.pool;
+    if (ow >= pool.w.out) {
+      ow -= pool.w.out;
+      ++row;
+    }
+    upcoming_.count = 0;
+    if (ow >= pool.w.out || row >= pool.d.out * pool.h.out) return;
+    const OutputTaps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
+    const int64_t* fresh = output_taps_.fresh.data();
+    for (int64_t i = down.fresh_begin; i < down.fresh_end; ++i) {
+      for (int64_t j = across.fresh_begin; j < across.fresh_end && upcoming_.count < Upcoming<T>::MOST; ++j) {
+        const int64_t cell = fresh[i] + fresh[j];
+        upcoming_.x[upcoming_.count] = x + cell * pool.channels;
+        upcoming_.dx[upcoming_.count++] = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
+      }
+    }
   }
 
   // All channels of the item at output `o` of an image, which is number `index` of the batch.
@@ -413,8 +445,7 @@ class ImagePooling {
     const A* mix = static_cast<const A*>(memory.mix.data) + o * memory.mix.region + box_.c0 * memory.mix.channel;
     A* dweight = BACKWARD ? slice_ + o * memory.dweight.region : nullptr;
     A* dmix = BACKWARD ? slice_ + memory.dmix_offset + o * memory.dmix.region : nullptr;
-    ChannelVector<T> at;
-    at.taps = taps_;
+    ChannelVector<T> at{taps_, upcoming_};
     at.tap_count = down.size() * across.size();
     at.cells = broadcast<A>(A(std::max<int64_t>(1, down.count * across.count)));
     at.weight_sums = sums_.weight;
@@ -424,6 +455,7 @@ class ImagePooling {
     at.dx = nullptr;
     at.output = uint32_t(o);
     for (int64_t c = STAGED ? pool_stages(at, x, dx, first, renewed) : 0; c < width; c += LANES<A>) {
+      upcoming_.template fetch<BACKWARD>(c);
       at.lanes = std::min(LANES<A>, width - c);
       at.x = x + c;
       if (dx != nullptr) at.dx = dx + c;

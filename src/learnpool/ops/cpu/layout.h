@@ -36,7 +36,7 @@ struct Band {
   int64_t begin, end, from, to;
 };
 
-constexpr int64_t BAND = 32;  // vectors of outputs
+constexpr int64_t BAND = LEARNPOOL_BYTES == 64 ? 32 : 16;  // vectors of outputs
 
 template <class A>
 class PlaneLayout {
@@ -51,6 +51,7 @@ class PlaneLayout {
   int64_t *row, *column;             // where each row of input begins in scratch, and in a row its first cells
   int64_t *row_in_map, *output_row;  // where each row of input begins in its map, each row of outputs in theirs
   const Block<A>* blocks;            // vectors with at least one output
+  const Block<A>* sorted;            // the same; of every BAND of them those without an edge come first
   int64_t block_count;
 
   PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
@@ -157,6 +158,15 @@ class PlaneLayout {
       if (some) *next++ = {at, whole ? nullptr : edges++};
     }
     block_count = next - blocks;
+    Block<A>* copy = scratch.take<Block<A>>(block_count);
+    sorted = copy;
+    for (int64_t b = 0; b < block_count; b += BAND) {
+      for (const bool edge : {false, true}) {
+        for (int64_t i = b; i < std::min(b + BAND, block_count); ++i) {
+          if ((blocks[i].edge != nullptr) == edge) *copy++ = blocks[i];
+        }
+      }
+    }
   }
 
   // Lane i of an edge is the output at `o`; returns whether it and all its cells exist.

@@ -22,19 +22,24 @@ struct ResponseGrads {
   Lane<A>* min_winner = nullptr;
 
   ResponseGrads(const Pooling& pool, const PlaneLayout<A>& layout, Scratch& scratch) {
-    size = layout.margin + layout.map + LANES<A>;
-    to_mean = scratch.take<A>(size) + layout.margin;
-    to_max = scratch.take<A>(size) + layout.margin;
-    winner = scratch.take<Lane<A>>(size) + layout.margin;
-    live = scratch.take<Lane<A>>(size) + layout.margin;
+    const int64_t margin = round_up(layout.margin);
+    size = round_up(margin + layout.map + LANES<A>);
+    to_mean = scratch.take<A>(size) + margin;
+    to_max = scratch.take<A>(size) + margin;
+    winner = scratch.take<Lane<A>>(size) + margin;
+    live = scratch.take<Lane<A>>(size) + margin;
     const int64_t rows = pool.rule == Rule::Expect ? 1 : pool.program.weights;
-    to_dot = scratch.take<A>(rows * size) + layout.margin;
+    to_dot = scratch.take<A>(rows * size) + margin;
     if (pool.program.has_min) {
-      to_min = scratch.take<A>(size) + layout.margin;
-      min_winner = scratch.take<Lane<A>>(size) + layout.margin;
+      to_min = scratch.take<A>(size) + margin;
+      min_winner = scratch.take<Lane<A>>(size) + margin;
     }
     for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) std::fill_n(live + layout.output_row[r], pool.w.out, Lane<A>(-1));
   }
+
+ private:
+  // To whole vectors: those of outputs then do not cross a line of the cache.
+  static int64_t round_up(int64_t n) { return (n + LANES<A> - 1) / LANES<A> * LANES<A>; }
 };
 
 // What a thread keeps for the planes it works on, and where the parameters and gradients of the present one are.
@@ -96,6 +101,7 @@ struct Plane {
 template <class A>
 struct Steps {
   bool (*pool)(Plane<A>& plane, const Band& band);
+  bool finds_infinity;  // or NaN, anywhere: then that returns false, and the careful step has to do it again
   void (*compute_grads)(Plane<A>& plane, const Band& band);  // backward only
 };
 

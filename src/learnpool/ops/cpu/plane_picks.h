@@ -98,8 +98,8 @@ void compute_pick_grads(Plane<A>& plane, const Band& band) {
 
 template <class A, Rule RULE, bool BACKWARD, int TAPS>
 constexpr Steps<A> make_pick_steps() {
-  if constexpr (BACKWARD) return {pick_band<A, RULE, true, TAPS>, compute_pick_grads<A, RULE>};
-  else return {pick_band<A, RULE, false, TAPS>, nullptr};
+  if constexpr (BACKWARD) return {pick_band<A, RULE, true, TAPS>, false, compute_pick_grads<A, RULE>};
+  else return {pick_band<A, RULE, false, TAPS>, false, nullptr};
 }
 
 template <class A, Rule RULE, bool BACKWARD>

@@ -5,6 +5,7 @@
 #include "isa.h"
 #include "plane.h"
 #include "plane_picks.h"
+#include "plane_stages.h"
 #include "rows.h"
 #include "tree.h"
 #include "vec.h"
@@ -19,8 +20,8 @@ struct Winners {
 };
 
 // The minimum of one vector of outputs, as the maximum of its negated cells; returns which tap holds it.
-template <bool EDGE, class A, class P>
-INLINE Mask<A> find_minimum(const Plane<A>& plane, const Block<A>& block, Region<A, P>& region) {
+template <bool EDGE, class A>
+INLINE Mask<A> find_minimum(const Plane<A>& plane, const Block<A>& block, Region<A, AnyProgram>& region) {
   using V = Vec<A>;
   using M = Mask<A>;
   const PlaneLayout<A>& layout = plane.layout;
@@ -39,80 +40,61 @@ INLINE Mask<A> find_minimum(const Plane<A>& plane, const Block<A>& block, Region
   return winner;
 }
 
-// Responses of one vector of outputs; returns which taps hold its extremes. TAPS: how many, if known (else -1); EDGE: some outputs
-// or cells do not exist; FINITE: no infinity or NaN is among the cells and the weights; WINNER: also find where the maximum is.
-template <int TAPS, bool EDGE, bool FINITE, bool WINNER, class A, class P, class Weight>
-INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight weight, Region<A, P>& region) {
+// Responses of one vector of outputs; returns which taps hold its extremes. EDGE: some outputs or cells do not exist; FINITE: no
+// infinity or NaN is among the cells and the weights; WINNER: also find where the maximum is.
+template <bool EDGE, bool FINITE, bool WINNER, class A, class Weight>
+INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight weight, Region<A, AnyProgram>& region) {
   using V = Vec<A>;
   using M = Mask<A>;
-  constexpr int D = P::weights, sums = D > 0 ? D : 1;
   const PlaneLayout<A>& layout = plane.layout;
-  const A* x = plane.x;
-  const int64_t taps = TAPS > 0 ? TAPS : layout.taps, dots = D >= 0 ? D : plane.call.pool.program.weights;
-  V z[sums] = {}, best = broadcast<A>(-std::numeric_limits<A>::infinity()), total{};
+  const int64_t dots = plane.call.pool.program.weights;
+  V best = broadcast<A>(-std::numeric_limits<A>::infinity()), total{};
   M winner{};
   if constexpr (WINNER && EDGE) winner = block.edge->first;
-  if constexpr (D < 0) {
-    for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
-  }
-  for (int64_t t = 0; t < taps; ++t) {
-    const int64_t at = block.at + layout.shift[t], number = TAPS > 0 ? t : layout.number[t];
-    const V v = load<V>(x + at);
+  for (int64_t d = 0; d < dots; ++d) region.dots[d] = V{};
+  for (int64_t t = 0; t < layout.taps; ++t) {
+    const int64_t at = block.at + layout.shift[t], number = layout.number[t];
+    const V v = load<V>(plane.x + at);
     M outside{};
     if constexpr (EDGE) outside = load<M>(layout.outside + at);
     // Where there is no cell v is zero, so only a weight that is not finite would show.
     auto product = [&](V w) -> V { return EDGE && !FINITE ? (V)((M)(w * v) & (outside == 0)) : w * v; };
-    if constexpr (P::statistics) {
-      V seen = v;
-      if constexpr (EDGE) seen = (V)((M)v | outside);
-      const M won = FINITE ? seen > best : is_new_maximum<A>(seen, best);
-      best = won ? seen : best;
-      if constexpr (WINNER) winner = won ? M{} + Lane<A>(number) : winner;
-      total += v;
-    }
-    if constexpr (D >= 0) {
-      for (int d = 0; d < D; ++d) z[d] += product(weight(d, number));
-    } else {
-      for (int64_t d = 0; d < dots; ++d) region.dots[d] += product(weight(d, number));
-    }
-  }
-  if constexpr (D > 0) {
-    for (int d = 0; d < D; ++d) region.dots[d] = z[d];
+    V seen = v;
+    if constexpr (EDGE) seen = (V)((M)v | outside);
+    const M won = FINITE ? seen > best : is_new_maximum<A>(seen, best);
+    best = won ? seen : best;
+    if constexpr (WINNER) winner = won ? M{} + Lane<A>(number) : winner;
+    total += v;
+    for (int64_t d = 0; d < dots; ++d) region.dots[d] += product(weight(d, number));
   }
   region.count = EDGE ? block.edge->count : broadcast<A>(A(plane.call.pool.taps()));
   region.maximum = best;
   region.mean = total / region.count;
   Winners<A> winners{winner, {}};
-  if constexpr (P::minimum) {
-    if (plane.call.pool.program.has_min) winners.min = find_minimum<EDGE>(plane, block, region);
-  }
+  if (plane.call.pool.program.has_min) winners.min = find_minimum<EDGE>(plane, block, region);
   return winners;
 }
 
 // What reaches the responses of one vector of outputs, kept for the gradients. `finite` becomes NaN where an output lacks a cell
 // and what reaches its dots is not finite, or adds up to more than a float holds: it will meet a zero in place of that cell.
-template <class P, bool PER_LANE, bool EDGE, class A>
-INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, P>& region, const Winners<A>& winners,
-                                Vec<A>& finite) {
+template <bool PER_LANE, bool EDGE, class A>
+INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, const Region<A, AnyProgram>& region,
+                                const Winners<A>& winners, Vec<A>& finite) {
   using V = Vec<A>;
   using M = Mask<A>;
   const Pooling& pool = plane.call.pool;
   const ResponseGrads<A>& grads = plane.grads;
   const int64_t at = block.at;
   auto if_live = [&](V v) -> V { return EDGE ? (V)((M)v & block.edge->live) : v; };
-  if constexpr (P::statistics) {
-    store(grads.to_mean + at, if_live(region.to_mean));
-    store(grads.to_max + at, if_live(region.to_max));
-    store(grads.winner + at, winners.max);
-  }
-  if constexpr (P::minimum) {
-    if (pool.program.has_min) {
-      store(grads.to_min + at, if_live(region.to_min));
-      store(grads.min_winner + at, winners.min);
-    }
+  store(grads.to_mean + at, if_live(region.to_mean));
+  store(grads.to_max + at, if_live(region.to_max));
+  store(grads.winner + at, winners.max);
+  if (pool.program.has_min) {
+    store(grads.to_min + at, if_live(region.to_min));
+    store(grads.min_winner + at, winners.min);
   }
   V all_dots{};
-  for (int64_t d = 0; d < (P::known ? P::weights : pool.program.weights); ++d) {
+  for (int64_t d = 0; d < pool.program.weights; ++d) {
     const V to_dot = if_live(region.to_dot[d]);
     store(grads.to_dot + d * grads.size + at, to_dot);
     all_dots += to_dot;
@@ -120,7 +102,7 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
   if constexpr (EDGE) {
     if (block.edge->clipped) finite += all_dots * A(0);
   }
-  for (int64_t m = 0; pool.mix_grad && m < (P::known ? P::mixes : pool.program.mixes); ++m) {
+  for (int64_t m = 0; pool.mix_grad && m < pool.program.mixes; ++m) {
     if constexpr (PER_LANE) {
       A* to = plane.dmix + m * plane.call.memory.dmix.row + at;
       store(to, load<V>(to) + if_live(region.to_mix[m]));
@@ -131,14 +113,13 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
 }
 
 // One vector of outputs: its values, or what reaches its responses.
-template <class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE, bool EDGE, class A>
-INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Vec<A>& finite) {
+template <bool BACKWARD, bool PER_LANE, bool FINITE, bool EDGE, class A>
+INLINE void pool_block(Plane<A>& plane, const Block<A>& block, Vec<A>& finite) {
   using V = Vec<A>;
-  Region<A, P> region;  // of a known tree, registers: nothing of it outlives the block
-  if constexpr (!P::known) region = plane.region;
+  Region<A, AnyProgram>& region = plane.region;
   const Pooling& pool = plane.call.pool;
   const Memory& memory = plane.call.memory;
-  const int64_t at = block.at, taps = TAPS > 0 ? TAPS : pool.taps();
+  const int64_t at = block.at, taps = pool.taps();
   auto weight = [&](int64_t d, int64_t tap) -> V {
     if constexpr (PER_LANE) return load<V>(plane.weight + d * memory.weight.row + tap * memory.weight.tap + at);
     else return broadcast<A>(plane.dense[d * taps + tap]);
@@ -148,73 +129,75 @@ INLINE void pool_block(const Plane<A>& plane, const Block<A>& block, Vec<A>& fin
     if constexpr (PER_LANE) return load<V>(a + at);
     else return broadcast<A>(*a);
   };
-  const Winners<A> winners = respond<TAPS, EDGE, FINITE, BACKWARD>(plane, block, weight, region);
-  const V value = evaluate(pool.program, region, mix);
+  const Winners<A> winners = respond<EDGE, FINITE, BACKWARD>(plane, block, weight, region);
+  const V value = evaluate<false>(pool.program, region, mix);
   if constexpr (BACKWARD) {
-    backpropagate(pool.program, region, load<V>(plane.outputs + at));
-    keep_response_grads<P, PER_LANE, EDGE>(plane, block, region, winners, finite);
+    backpropagate<false>(pool.program, region, load<V>(plane.outputs + at));
+    keep_response_grads<PER_LANE, EDGE>(plane, block, region, winners, finite);
   } else {
     store(plane.outputs + at, value);
   }
 }
 
 // All vectors of a band: values, or what reaches their responses. Returns whether that is finite wherever it meets no cell.
-template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
+template <class A, bool BACKWARD, bool PER_LANE, bool FINITE>
 bool pool_band(Plane<A>& plane, const Band& band) {
   Vec<A> finite{};
   for (int64_t b = band.begin; b < band.end; ++b) {
     const Block<A>& block = plane.layout.blocks[b];
     plane.template prefetch<BACKWARD>(b);
-    if (block.edge != nullptr) pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, true>(plane, block, finite);
-    else pool_block<P, BACKWARD, TAPS, PER_LANE, FINITE, false>(plane, block, finite);
+    if (block.edge != nullptr) pool_block<BACKWARD, PER_LANE, FINITE, true>(plane, block, finite);
+    else pool_block<BACKWARD, PER_LANE, FINITE, false>(plane, block, finite);
   }
   return !has_nan<A>(finite);
 }
 
-// The gradient of w_d[tap] is the sum of c_d x over all regions, here for CHUNK rows of weight from d on, so that their sums stay
-// in registers.
-template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
+// The gradient of w_d[tap] is the sum of c_d x over all regions, here for ROWS rows of weight from d on and STEP taps at a time, so
+// that their sums stay in registers.
+template <int STEP, int ROWS, bool FINITE, bool PER_LANE, class A>
 INLINE void accumulate_weight_rows(const Plane<A>& plane, const Band& band, int64_t d) {
   using V = Vec<A>;
   using M = Mask<A>;
-  constexpr int step = TAPS > 0 ? TAPS : 1;
   const PlaneLayout<A>& layout = plane.layout;
   const Parameter& strides = plane.call.memory.dweight;
   const int64_t size = plane.grads.size, all_taps = plane.call.pool.taps();
   const A *c = plane.grads.to_dot + d * size, *x = plane.x;
-  for (int64_t t = 0; t < layout.taps; t += step) {
-    V total[CHUNK * step] = {};
+  for (int64_t t = 0; t < layout.taps; t += STEP) {
+    V total[ROWS][STEP] = {};
     A* to = plane.dweight + d * strides.row + layout.number[t] * strides.tap;
     for (int64_t b = band.begin; b < band.end; ++b) {
       const Block<A>& block = layout.blocks[b];
-      V to_dot[CHUNK];
-      for (int j = 0; j < CHUNK; ++j) to_dot[j] = load<V>(c + j * size + block.at);
-      for (int k = 0; k < step; ++k) {
+      V v[STEP];
+      M exists[STEP];
+      for (int k = 0; k < STEP; ++k) {
         const int64_t at = block.at + layout.shift[t + k];
-        const V v = load<V>(x + at);
+        v[k] = load<V>(x + at);
         // Where there is no cell or no output one of the two is zero; only infinity or NaN would show.
-        M exists = ~M{};
-        if (!FINITE && block.edge != nullptr) exists = (load<M>(layout.outside + at) == 0) & block.edge->live;
-        for (int j = 0; j < CHUNK; ++j) {
-          const V product = FINITE ? to_dot[j] * v : (V)((M)(to_dot[j] * v) & exists);
+        exists[k] = ~M{};
+        if (!FINITE && block.edge != nullptr) exists[k] = (load<M>(layout.outside + at) == 0) & block.edge->live;
+      }
+      for (int j = 0; j < ROWS; ++j) {
+        const V to_dot = load<V>(c + j * size + block.at);
+        for (int k = 0; k < STEP; ++k) {
+          const V product = FINITE ? to_dot * v[k] : (V)((M)(to_dot * v[k]) & exists[k]);
           if constexpr (PER_LANE) store(to + block.at, load<V>(to + block.at) + product);
-          else total[j * step + k] += product;
+          else total[j][k] += product;
         }
       }
     }
-    for (int j = 0; j < CHUNK && !PER_LANE; ++j) {
-      for (int k = 0; k < step; ++k) plane.sums.weight[(d + j) * all_taps + layout.number[t + k]] += total[j * step + k];
+    for (int j = 0; j < ROWS && !PER_LANE; ++j) {
+      for (int k = 0; k < STEP; ++k) plane.sums.weight[(d + j) * all_taps + layout.number[t + k]] += total[j][k];
     }
   }
 }
 
 // The gradients of all weights.
-template <int TAPS, int CHUNK, bool FINITE, bool PER_LANE, class A>
+template <int STEP, int ROWS, bool FINITE, bool PER_LANE, class A>
 INLINE void accumulate_weight_grad(const Plane<A>& plane, const Band& band) {
   const int64_t rows = plane.call.pool.program.weights;
   int64_t d = 0;
-  for (; d + CHUNK <= rows; d += CHUNK) accumulate_weight_rows<TAPS, CHUNK, FINITE, PER_LANE>(plane, band, d);
-  for (; d < rows; ++d) accumulate_weight_rows<TAPS, 1, FINITE, PER_LANE>(plane, band, d);
+  for (; d + ROWS <= rows; d += ROWS) accumulate_weight_rows<STEP, ROWS, FINITE, PER_LANE>(plane, band, d);
+  for (; d < rows; ++d) accumulate_weight_rows<STEP, 1, FINITE, PER_LANE>(plane, band, d);
 }
 
 // Weights as a cell's gradient reads them.
@@ -273,10 +256,11 @@ void compute_band_grads(Plane<A>& plane, const Band& band) {
   const Pooling& pool = plane.call.pool;
   const Parameter& strides = plane.call.memory.weight;
   const PlaneLayout<A>& layout = plane.layout;
-  // As many rows of weight at a time as there are registers for; P says how many there are at all.
-  constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : LEARNPOOL_BYTES == 64 ? 3 : 1;
-  constexpr int chunk = P::known ? std::min(most, std::max(P::weights, 1)) : most;
-  if (pool.weight_grad) accumulate_weight_grad<TAPS, chunk, FINITE, PER_LANE>(plane, band);
+  // As many taps and rows of weight at a time as there are registers for; P says how many rows there are at all.
+  constexpr int step = TAPS < 0 ? 1 : TAPS == 9 && P::weights > 1 && LEARNPOOL_BYTES < 64 ? 3 : TAPS;
+  constexpr int most = PER_LANE ? 1 : TAPS < 0 || step == 3 ? 4 : LEARNPOOL_BYTES == 64 ? 3 : 2;
+  constexpr int rows = P::known ? std::min(most, std::max(P::weights, 1)) : most;
+  if (pool.weight_grad) accumulate_weight_grad<step, rows, FINITE, PER_LANE>(plane, band);
   if (!pool.input_grad) return;
   const WeightView<A> weight = PER_LANE ? WeightView<A>{plane.weight, strides.row, strides.tap}
                                         : WeightView<A>{plane.dense, TAPS > 0 ? TAPS : pool.taps(), 1};
@@ -292,8 +276,11 @@ void compute_band_grads(Plane<A>& plane, const Band& band) {
 
 template <class A, class P, bool BACKWARD, int TAPS, bool PER_LANE, bool FINITE>
 constexpr Steps<A> make_steps() {
-  if constexpr (BACKWARD) return {pool_band<A, P, true, TAPS, PER_LANE, FINITE>, compute_band_grads<A, P, TAPS, PER_LANE, FINITE>};
-  else return {pool_band<A, P, false, TAPS, PER_LANE, FINITE>, nullptr};
+  Steps<A> steps{};
+  if constexpr (P::known) steps = {pool_band_in_stages<A, P, BACKWARD, TAPS>, true, nullptr};
+  else steps = {pool_band<A, BACKWARD, PER_LANE, FINITE>, false, nullptr};
+  if constexpr (BACKWARD) steps.compute_grads = compute_band_grads<A, P, TAPS, PER_LANE, FINITE>;
+  return steps;
 }
 
 // Steps for ordinary numbers, with straight code for the paper's pools and windows of 4 and 9 taps.
@@ -418,9 +405,10 @@ class PlanePooling {
     const int64_t end = count_outputs(band, last);
     if constexpr (BACKWARD) read_grads(first_output, end);
     outputs_done_ = end;
-    const bool still_finite = (finite_ ? fast_ : careful_).pool(plane_, band);
+    const bool finite = finite_ && fast_.pool(plane_, band);
+    if (!finite_ || (!finite && fast_.finds_infinity)) careful_.pool(plane_, band);
     if constexpr (BACKWARD) {
-      (finite_ && still_finite ? fast_ : careful_).compute_grads(plane_, band);
+      (finite ? fast_ : careful_).compute_grads(plane_, band);
       if (call_.pool.input_grad) write_input_grad(band, last);
     } else {
       write_outputs(first_output, end);
@@ -433,7 +421,7 @@ class PlanePooling {
     if (last) rows_read_ = rows;
     while (rows_read_ < rows && layout.row_in_map[rows_read_] < band.to + layout.margin) ++rows_read_;
     const A* cells = widen_row(cells_ + first * n, (rows_read_ - first) * n, plane_.line);
-    finite_ = finite_ && all_finite(cells, (rows_read_ - first) * n);
+    if (!fast_.finds_infinity) finite_ = finite_ && all_finite(cells, (rows_read_ - first) * n);
     move_rows<To::Scratch>(first, rows_read_, cells, plane_.x);
   }
 

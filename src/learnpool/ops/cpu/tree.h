@@ -51,6 +51,9 @@ struct Stochastic {
   static constexpr bool known = true, statistics = false, minimum = false;
 };
 
+// Rows of weight whose inner products with a vector of regions are summed up at once: as many as there are registers for.
+constexpr int SUMMED_ROWS = LEARNPOOL_BYTES == 64 ? 8 : 4;
+
 // f(program) with the paper's pools known to the compiler; everything else is general.
 template <class F>
 void with_program(const Program& program, F f) {
@@ -85,18 +88,19 @@ struct Region {
   }
 };
 
-// p left + (1 - p) right; a proportion of exactly 1 or 0 does not read the other side.
-template <class A>
+// p left + (1 - p) right; a proportion of exactly 1 or 0 does not read the other side. FINITE: it may, as that only matters where
+// the result is infinite or NaN, and then the caller computes everything again.
+template <bool FINITE, class A>
 INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
   const Vec<A> both = p * left + (A(1) - p) * right;
-  return p == A(1) ? left : (p == A(0) ? right : both);
+  return FINITE ? both : (p == A(1) ? left : (p == A(0) ? right : both));
 }
 
-template <class A, class R, class Mix>
+template <bool FINITE, class A, class R, class Mix>
 INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, Mix mix) {
   auto set_blend = [&](Vec<A> p) {
     region.proportions[i] = p;
-    region.values[i] = blend<A>(p, region.values[node.left], region.values[node.right]);
+    region.values[i] = blend<FINITE, A>(p, region.values[node.left], region.values[node.right]);
   };
   switch (node.code) {
     case Code::Max: region.values[i] = region.maximum; break;
@@ -109,15 +113,16 @@ INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, 
   }
 }
 
-template <class A, class R>
+template <bool FINITE, class A, class R>
 INLINE void backpropagate_node(const Node& node, int64_t i, R& region) {
   using V = Vec<A>;
   const V zero{}, grad = region.to_node[i];
   // What reaches both children, and the proportion.
   auto unblend = [&]() -> V {
     const V p = region.proportions[i];
-    region.to_node[node.left] = p == A(0) ? zero : grad * p;
-    region.to_node[node.right] = p == A(1) ? zero : grad * (A(1) - p);
+    const V to_left = grad * p, to_right = grad * (A(1) - p);
+    region.to_node[node.left] = FINITE ? to_left : (p == A(0) ? zero : to_left);
+    region.to_node[node.right] = FINITE ? to_right : (p == A(1) ? zero : to_right);
     return grad * (region.values[node.left] - region.values[node.right]);
   };
   switch (node.code) {
@@ -128,7 +133,7 @@ INLINE void backpropagate_node(const Node& node, int64_t i, R& region) {
     case Code::Mix: region.to_mix[node.parameter] = unblend(); break;
     case Code::Gate: {
       const V p = region.proportions[i], slope = unblend() * (p * (A(1) - p));
-      region.to_dot[node.parameter] = p == A(0) ? zero : (p == A(1) ? zero : slope);
+      region.to_dot[node.parameter] = FINITE ? slope : (p == A(0) ? zero : (p == A(1) ? zero : slope));
       break;
     }
     case Code::FixedMix: unblend(); break;
@@ -142,25 +147,25 @@ INLINE void for_each_index(F f, std::integer_sequence<int, I...>) {
 }
 
 // The value of every node, from the back of the program to its root. mix(row) gives a learned proportion.
-template <class A, class P, class Mix>
+template <bool FINITE, class A, class P, class Mix>
 INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix) {
   if constexpr (P::known) {
     auto evaluate_one = [&](auto from_back) {
       constexpr int i = P::nodes - 1 - decltype(from_back)::value;
       constexpr Node node = P::node(i);
-      evaluate_node<A>(node, i, program.nodes[i].a, region, mix);
+      evaluate_node<FINITE, A>(node, i, program.nodes[i].a, region, mix);
     };
     for_each_index(evaluate_one, std::make_integer_sequence<int, P::nodes>{});
   } else {
     for (int64_t i = int64_t(program.nodes.size()) - 1; i >= 0; --i) {
-      evaluate_node<A>(program.nodes[i], i, program.nodes[i].a, region, mix);
+      evaluate_node<FINITE, A>(program.nodes[i], i, program.nodes[i].a, region, mix);
     }
   }
   return region.values[0];
 }
 
 // Down the tree: what of `grad` reaches each response.
-template <class A, class P>
+template <bool FINITE, class A, class P>
 INLINE void backpropagate(const Program& program, Region<A, P>& region, Vec<A> grad) {
   region.to_max = region.to_min = region.to_mean = Vec<A>{};
   region.to_node[0] = grad;
@@ -168,11 +173,11 @@ INLINE void backpropagate(const Program& program, Region<A, P>& region, Vec<A> g
     auto backpropagate_one = [&](auto index) {
       constexpr int i = decltype(index)::value;
       constexpr Node node = P::node(i);
-      backpropagate_node<A>(node, i, region);
+      backpropagate_node<FINITE, A>(node, i, region);
     };
     for_each_index(backpropagate_one, std::make_integer_sequence<int, P::nodes>{});
   } else {
-    for (size_t i = 0; i < program.nodes.size(); ++i) backpropagate_node<A>(program.nodes[i], int64_t(i), region);
+    for (size_t i = 0; i < program.nodes.size(); ++i) backpropagate_node<FINITE, A>(program.nodes[i], int64_t(i), region);
   }
   region.to_mean = region.to_mean / region.count;
 }

@@ -93,34 +93,33 @@ INLINE bool has_nan(Vec<A> v) {
 
 constexpr double inverse_factorial(int k) { return k <= 1 ? 1.0 : inverse_factorial(k - 1) / k; }
 
-// exp(x) to about one unit in the last place; inf beyond the range, NaN stays NaN.
+// 1 / (1 + exp(-z)) to about two units in the last place, exactly 0 and 1 beyond the range; NaN stays NaN.
 template <class A>
-INLINE Vec<A> exponential(Vec<A> x) {
+INLINE Vec<A> sigmoid(Vec<A> z) {
   using V = Vec<A>;
   using I = Mask<A>;
   constexpr bool wide = sizeof(A) == 8;
-  constexpr A high = wide ? 710.0 : 89.0, low = wide ? -746.0 : -104.0;
-  constexpr A magic = wide ? 6755399441055744.0 : 12582912.0;  // adding it rounds to an integer
+  constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127, terms = wide ? 13 : 7;
+  constexpr A magic = wide ? 6755399441055744.0 : 12582912.0;  // adding it rounds to an integer, which are then the last bits
   constexpr A ln2_high = wide ? 6.93147180369123816490e-01 : 0.693359375f;
   constexpr A ln2_low = wide ? 1.90821492927058770002e-10 : -2.12194440e-4f;
-  constexpr int terms = wide ? 13 : 7;
-  x = x > high ? broadcast<A>(high) : x;
-  x = x < low ? broadcast<A>(low) : x;
-  const V n = (x * A(1.44269504088896340736) + magic) - magic;
-  const V r = x - n * ln2_high - n * ln2_low;
-  V p = broadcast<A>(A(inverse_factorial(terms)));
+  // Where the exponential of x = -z is neither infinite nor too small to be added to 1.
+  const V high = broadcast<A>(wide ? 709.0 : 88.3), low = broadcast<A>(wide ? -700.0 : -87.0);
+  V x = -z;
+  x = high < x ? high : x;
+  x = low > x ? low : x;
+  const V shifted = x * A(1.44269504088896340736) + magic, n = shifted - magic;
+  const V r = x - n * ln2_high - n * ln2_low, square = r * r;
+  // Even and odd powers apart: two short chains instead of a long one.
+  V odd = broadcast<A>(A(inverse_factorial(terms))), even = broadcast<A>(A(inverse_factorial(terms - 1)));
 #pragma GCC unroll 16
-  for (int k = terms - 1; k >= 0; --k) p = p * r + A(inverse_factorial(k));
-  // 2^n in two halves, so that the ends of the range are reached without overflow on the way.
-  const I whole = __builtin_convertvector(n, I), half = whole >> 1;
-  constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127;
-  const I one = (half + bias) << bits, two = (whole - half + bias) << bits;
-  return p * (V)one * (V)two;
-}
-
-template <class A>
-INLINE Vec<A> sigmoid(Vec<A> z) {
-  return A(1) / (A(1) + exponential<A>(-z));
+  for (int k = terms - 2; k > 0; k -= 2) {
+    odd = odd * square + A(inverse_factorial(k));
+    even = even * square + A(inverse_factorial(k - 1));
+  }
+  const V two_to_n = (V)(((I)shifted << bits) + (Lane<A>(bias) << bits));
+  const V p = A(1) / (A(1) + (odd * r + even) * two_to_n);
+  return z < -high ? V{} : p;
 }
 
 // Halves are torch's types. They are converted here, because loops over torch's own conversions do not become vectors.

@@ -233,7 +233,7 @@ def test_planes_of_many_bands(tree, window):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 def test_infinity_and_nan_reach_only_what_reads_them(bad, layout, dtype):
-    """Vectors also work on places where no output is, or no window; what they read there must not show, least of all in sums."""
+    """Vectors also work where no output or no window is; what they read there must not show, least of all in sums."""
     trees = HALF, MIXED, GATED, make_tree(1), make_tree(2), make_tree(3), ODD
     for tree, window, share in itertools.product(trees, [*FAST, W(2, 3)], ("layer", "region")):
         shape = window.of()

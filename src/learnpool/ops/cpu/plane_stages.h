@@ -23,10 +23,7 @@ INLINE void respond_together(const Plane<A>& plane, const Block<A>* blocks) {
   const int64_t taps = TAPS > 0 ? TAPS : layout.taps, all_taps = TAPS > 0 ? TAPS : plane.call.pool.taps();
   V z[GROUP][COUNT > 0 ? COUNT : 1] = {}, best[GROUP], total[GROUP] = {};
   M winner[GROUP] = {};
-  for (int g = 0; g < GROUP; ++g) {
-    best[g] = broadcast<A>(-std::numeric_limits<A>::infinity());
-    if constexpr (BACKWARD && EDGE) winner[g] = blocks[g].edge->first;
-  }
+  for (int g = 0; g < GROUP; ++g) best[g] = broadcast<A>(-std::numeric_limits<A>::infinity());
 #pragma GCC unroll 9
   for (int64_t t = 0; t < taps; ++t) {
     const int64_t number = TAPS > 0 ? t : layout.number[t], shift = layout.shift[t];

@@ -257,8 +257,8 @@ void compute_band_grads(Plane<A>& plane, const Band& band) {
   const Parameter& strides = plane.call.memory.weight;
   const PlaneLayout<A>& layout = plane.layout;
   // As many taps and rows of weight at a time as there are registers for; P says how many rows there are at all.
-  constexpr int step = TAPS < 0 ? 1 : TAPS == 9 && P::weights > 1 && LEARNPOOL_BYTES < 64 ? 3 : TAPS;
-  constexpr int most = PER_LANE ? 1 : TAPS < 0 || step == 3 ? 4 : LEARNPOOL_BYTES == 64 ? 3 : 2;
+  constexpr int step = TAPS < 0 ? 1 : TAPS == 9 && P::weights > 1 ? 3 : TAPS;
+  constexpr int most = PER_LANE ? 1 : TAPS < 0 ? 4 : TAPS == 4 ? SUMMED_ROWS / 2 : SUMMED_ROWS;
   constexpr int rows = P::known ? std::min(most, std::max(P::weights, 1)) : most;
   if (pool.weight_grad) accumulate_weight_grad<step, rows, FINITE, PER_LANE>(plane, band);
   if (!pool.input_grad) return;

@@ -182,8 +182,9 @@ def test_parameter_gradients_of_halves_are_summed_in_float32():
     assert torch.ops.learnpool.pool_backward(*backward)[1].item() == 4096
 
 
-def test_zeros_keep_their_sign():
-    x = torch.full((1, 1, 2, 2), -0.0)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_zeros_keep_their_sign(layout):
+    x = torch.full((1, 17, 4, 2), -0.0).to(memory_format=layout)
     none = torch.empty(0, 1, 1, 1, 2, 2)
     for pool in (
         reference.forward(x, none, torch.ones(1, 1, 1, 1), MIXED.program, W(2).of()),

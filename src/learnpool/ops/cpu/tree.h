@@ -89,7 +89,7 @@ struct Region {
 };
 
 // p left + (1 - p) right; a proportion of exactly 1 or 0 does not read the other side. FINITE: it may, as that only matters where
-// the result is infinite or NaN, and then the caller computes everything again.
+// the result is infinite or NaN, and then the caller computes everything again, or -0.
 template <bool FINITE, class A>
 INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
   const Vec<A> both = p * left + (A(1) - p) * right;
@@ -98,18 +98,20 @@ INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
 
 template <bool FINITE, class A, class R, class Mix>
 INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, Mix mix) {
-  auto set_blend = [&](Vec<A> p) {
+  auto set_blend = [&](Vec<A> p, auto finite) {
     region.proportions[i] = p;
-    region.values[i] = blend<FINITE, A>(p, region.values[node.left], region.values[node.right]);
+    region.values[i] = blend<decltype(finite)::value, A>(p, region.values[node.left], region.values[node.right]);
   };
+  constexpr std::bool_constant<FINITE> finite{};
+  constexpr std::false_type exact{};  // a mix of 1 is a maximum to the last bit, the sign of a zero included
   switch (node.code) {
     case Code::Max: region.values[i] = region.maximum; break;
     case Code::Min: region.values[i] = region.minimum; break;
     case Code::Avg: region.values[i] = region.mean; break;
     case Code::Filter: region.values[i] = region.dots[node.parameter]; break;
-    case Code::Mix: set_blend(mix(node.parameter)); break;
-    case Code::Gate: set_blend(sigmoid<A>(region.dots[node.parameter])); break;
-    case Code::FixedMix: set_blend(broadcast<A>(A(fixed))); break;
+    case Code::Mix: set_blend(mix(node.parameter), exact); break;
+    case Code::Gate: set_blend(sigmoid<A>(region.dots[node.parameter]), finite); break;
+    case Code::FixedMix: set_blend(broadcast<A>(A(fixed)), exact); break;
   }
 }
 

@@ -237,7 +237,7 @@ def test_infinity_and_nan_reach_only_what_reads_them(bad, layout, dtype):
     trees = HALF, MIXED, GATED, make_tree(1), make_tree(2), make_tree(3), ODD
     for tree, window, share in itertools.product(trees, [*FAST, W(2, 3)], ("layer", "region")):
         shape = window.of()
-        for at in ((0, 0), (0, 20), (5, 9), (8, 20)):
+        for at in ((0, 0), (0, 20), (4, 0), (5, 9), (8, 20)):
             x = distinct(1, 17, 9, 21, dtype=dtype)
             x[(0, 1, *at)] = bad
             x = x.to(memory_format=LAYOUTS[layout])

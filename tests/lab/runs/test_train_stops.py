@@ -174,9 +174,10 @@ def test_ctrl_c_is_one_line(tmp_path):
     assert checkpoint.load(path)[1]["epoch"] == 1
 
 
-def test_two_processes_draw_the_same_curve(tmp_path):
+@pytest.mark.parametrize("pool", ["mixed+gated", "stochastic+gated"])
+def test_two_processes_draw_the_same_curve(pool, tmp_path):
     """Dropout, stochastic pooling and augmentation are drawn for the whole batch, so only rounding differs."""
-    words = SMALL | {"pool": "stochastic+gated", "width": 0.1, "channels_last": True, "accumulate": 2}
+    words = SMALL | {"pool": pool, "width": 0.1, "channels_last": True, "accumulate": 2}
     done = on_two(command(words, tmp_path / "two", "--json"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epochs"] == 4  # one of the two speaks
@@ -185,7 +186,7 @@ def test_two_processes_draw_the_same_curve(tmp_path):
     assert start["processes"] == 2
     run = Run.model_validate_json((path / "run.json").read_text())
     train(run, tmp_path / "one")
-    alike(path, tmp_path / "one" / run.id)
+    alike(path, tmp_path / "one" / run.id, picks="stochastic" in pool)
 
 
 def on_two(words):
@@ -195,16 +196,18 @@ def on_two(words):
     return subprocess.run([*torchrun, *words[1:]], capture_output=True, text=True, check=False, env=environment)
 
 
-def alike(path, other):
-    """Two runs that differ in rounding only, and at most in a random pick or two that rounding decided."""
+def alike(path, other, picks=False):
+    """Two runs that differ in rounding only, which may also decide a random pick."""
     for ours, theirs in zip(rows(path), rows(other), strict=True):
-        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
         for name in ("train_error", "validation_error"):
             assert ours[name] == pytest.approx(theirs[name], abs=1.0)  # one image of the 125 is 0.8
     ours, theirs = weights(path), weights(other)
     assert ours.keys() == theirs.keys()
-    for name in [name for name in theirs if name.startswith("model.")]:  # in momentum a single pick shows
-        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-2, atol=1e-3, msg=name)
+    tolerance = {"rtol": 1e-2, "atol": 1e-3} if picks else {"rtol": 1e-3, "atol": 1e-5}  # 40 steps of rounding
+    for name, value in theirs.items():
+        if not picks or name.startswith("model."):  # a single pick is a large part of a momentum
+            torch.testing.assert_close(ours[name], value, **tolerance, msg=name)
 
 
 DEADLY = """

@@ -29,7 +29,7 @@ class ChannelStages {
   static constexpr int SCATTERED_TAPS = D <= 3 || MANY_REGISTERS ? 3 : 1;
 
  public:
-  ChannelStages(const Call& call, Scratch& scratch) : call_(call), stride_((call.items.channel_step + STEP - 1) / STEP * STEP) {
+  ChannelStages(const Call& call, Scratch& scratch) : call_(call), stride_(divide_up(call.items.channel_step, STEP) * STEP) {
     weights_ = scratch.take<A>(ROWS * call.pool.taps());
     maximum_ = scratch.take<A>(stride_);
     mean_ = scratch.take<A>(stride_);

@@ -22,8 +22,9 @@ struct ResponseGrads {
   Lane<A>* min_winner = nullptr;
 
   ResponseGrads(const Pooling& pool, const PlaneLayout<A>& layout, Scratch& scratch) {
-    const int64_t margin = round_up(layout.margin);
-    size = round_up(margin + layout.map + LANES<A>);
+    // In whole vectors: those of outputs then do not cross a line of the cache.
+    const int64_t margin = divide_up(layout.margin, LANES<A>) * LANES<A>;
+    size = margin + (divide_up(layout.map, LANES<A>) + 1) * LANES<A>;
     to_mean = scratch.take<A>(size) + margin;
     to_max = scratch.take<A>(size) + margin;
     winner = scratch.take<Lane<A>>(size) + margin;
@@ -36,10 +37,6 @@ struct ResponseGrads {
     }
     for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) std::fill_n(live + layout.output_row[r], pool.w.out, Lane<A>(-1));
   }
-
- private:
-  // To whole vectors: those of outputs then do not cross a line of the cache.
-  static int64_t round_up(int64_t n) { return (n + LANES<A> - 1) / LANES<A> * LANES<A>; }
 };
 
 // What a thread keeps for the planes it works on, and where the parameters and gradients of the present one are.

@@ -2,9 +2,12 @@ import inspect
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from cases import GATED, MIXED, ODD, W, call, distinct
+from learnpool import GatedPool2d, MixedPool2d
 from learnpool import functional as LF
 from learnpool.tree import make_tree
 
@@ -126,3 +129,25 @@ def test_wrong_arguments_are_named_by_the_function():
 def test_the_list_of_public_functions_is_complete():
     made = {name for name in vars(LF) if name[-2:] in ("1d", "2d", "3d")}
     assert made == set(LF.__all__)
+
+
+def test_a_first_call_in_inference_mode_does_not_spoil_training():
+    LF._get_empty_parameter.cache_clear()
+    layer, x = GatedPool2d(3, 2), torch.randn(1, 2, 7, 7)
+    with torch.inference_mode():
+        layer(x)
+    layer(x).sum().backward()
+    assert layer.weight.grad.abs().sum() > 0
+
+
+def test_fake_and_traced_tensors_get_parameters_of_their_own():
+    layer, x = MixedPool2d(3, 2), torch.randn(1, 2, 7, 7)
+    expected = layer(x)
+    graph = make_fx(layer)(x)
+    assert torch.equal(graph(x), expected)
+    with FakeTensorMode() as mode:
+        layer = MixedPool2d(3, 2)
+        y = layer(mode.from_tensor(x))
+        y.sum().backward()
+    assert y.shape == expected.shape
+    assert isinstance(layer.mix.grad, FakeTensor)

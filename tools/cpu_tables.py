@@ -120,3 +120,15 @@ def iter_gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
     pool, pairs = net["settings"]["pool"], net["settings"]["pairs"]
     step = f"a training step of the paper's CIFAR10 network, {pool} over max, median of {pairs} pairs"
     yield step, f"{net['ratio']['median']:.3f}"
+    small = Bench("small")
+    for pool in ("mixed", "gated"):
+        ratios = small.compute_ratio(pool, mode=FORWARD), small.compute_ratio(pool)
+        yield f"{pool}, 1×1×8×8, one thread: over max, forward and forward + backward", "{:.1f}, {:.1f}".format(*ratios)
+    for name, label in (("resnet18", "ResNet-18"), ("shufflenet", "ShuffleNet v2 ×0.5")):
+        net = json.loads((RESULTS / f"cpu-inference-{name}.json").read_text(encoding="utf-8"))
+        settings = net["settings"]
+        what = f"inference of {label}, {settings['batch']} image of {settings['size']}×{settings['size']}"
+        yield (
+            f"{what}, {settings['pool']} over max, median of {settings['pairs']} pairs",
+            f"{net['ratio']['median']:.3f}",
+        )

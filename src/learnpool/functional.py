@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
 
 from .ops import adaptive, decomposition, operator, reference, stochastic
-from .ops.autograd import PoolFunction, StaticArguments
-from .ops.transforms import Form, choose_form
+from .ops.autograd import PoolFunction, StaticArguments, call_below, call_eagerly
+from .ops.registration import FUNCTIONS
+from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
 from .tree import Avg, Gate, Max, Mix, Tree, make_tree
@@ -69,9 +71,10 @@ def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, .
     """``learnpool::pool`` in the form that can be differentiated, or exported, here."""
     form = choose_form()
     if form is Form.NO_GRAD:
-        # The autograd kernel is Python, and takes half the time of a small call.
-        with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+        return call_below(torch.ops.learnpool.pool, x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+    if form is Form.EAGER and isinstance(x, Tensor):  # torch.fx gives something else, and records the operator
+        rest = (program, *window.arguments)
+        return call_eagerly(torch.ops.learnpool.pool, FUNCTIONS["pool"], rest, x, weight, mix)  # type: ignore[no-any-return]
     if form is Form.FUNCTION:
         return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
     if form is Form.ONNX:
@@ -97,12 +100,21 @@ def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_s
     return adaptive.pool(name, x, tree, make_empty_parameter(x, dims) if mix is None else mix, output_size, dims)
 
 
-def make_empty_parameter(x: Tensor, dims: int, taps: Sequence[int] = ()) -> Tensor:
+def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...] = ()) -> Tensor:
     """A parameter without rows, for a tree that needs none."""
+    if type(x) is Tensor and not is_recording():
+        return _get_empty_parameter(x.dtype, x.device, dims, taps)
     try:
         return x.new_empty((0, *(1,) * (dims + 1), *taps))
     except AttributeError:
         return torch.empty(0)  # x is no tensor: the operator will refuse it
+
+
+@lru_cache(maxsize=64)
+def _get_empty_parameter(dtype: torch.dtype, device: torch.device, dims: int, taps: tuple[int, ...]) -> Tensor:
+    """The same empty tensor in every call: making one takes a tenth of the time of a small pool."""
+    with torch.inference_mode(False):  # autograd could not save a tensor made in inference mode
+        return torch.empty((0, *(1,) * (dims + 1), *taps), dtype=dtype, device=device)
 
 
 def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:

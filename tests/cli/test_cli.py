@@ -192,6 +192,12 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         ("bench net --data mnist --pool gated:net", 2, "tie: layers must have equal windows, got 3×3 and 2×2"),
         ("bench net --width 0", 2, "width must be a number above 0, got 0.0"),
         ("bench net --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
+        (
+            "bench net --model resnet18",
+            2,
+            "net: wanted dsn, alexnet, googlenet, googlenet-bn or package.module:function",
+        ),
+        ("bench net --model alexnet --size 9", 2, "size must be larger for 3 pools, got 9"),
         ("bench net --out file", 2, "Not a directory: file"),
     ],
 )

@@ -94,22 +94,32 @@ def build() -> typer.Typer:
         pool: Annotated[str, typer.Option(help="The pools to time against max.")] = "tree3+gated",
         pairs: Annotated[int, typer.Option(min=2, help="Steps of each network.")] = 15,
         data: Annotated[str, typer.Option(help="Whose network: mnist, cifar10, cifar100 or svhn.")] = "cifar10",
+        model: Annotated[
+            str, typer.Option(help="In place of the paper's: alexnet, torchvision:resnet18, package.module:function …")
+        ] = "dsn",
+        size: Annotated[int, typer.Option(min=8, help="With --model: height and width of its images.")] = 224,
+        inference: Annotated[
+            bool, typer.Option("--inference", help="Time the network in use instead of a training step.")
+        ] = False,
         batch: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 64,
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 1.0,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
         threads: options.TorchThreads = None,
         device: options.KernelDevice = "cpu",
     ) -> None:
-        """Time a training step of the paper's network with learned pools against one with max pools.
+        """Time a network with learned pools against the same network with max pools.
 
-        Example: learnpool bench net --pool gated --width 0.25
+        Example: learnpool bench net --model torchvision:resnet18 --pool gated --inference --batch 1
         """
         from ..lab.bench import net as lab
 
         with report_usage_errors():
             benchmark = lab.NetBenchmark(
                 pool=pool,
+                model=model,
                 data=data,
+                size=size,
+                inference=inference,
                 batch=batch,
                 width=width,
                 layout=layout,
@@ -117,7 +127,7 @@ def build() -> typer.Typer:
                 threads=threads or torch.get_num_threads(),
                 device=device,
             )
-        lab.bench(benchmark, out)
+            lab.bench(benchmark, out)
 
     @app.command()
     def train(

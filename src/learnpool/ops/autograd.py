@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import reference, vmap
-from .transforms import count_derivatives, in_forward_mode
+from .transforms import Form, choose_form, count_derivatives, in_forward_mode
 from .window import Window
 
 _AFTER_AUTOGRAD = torch._C._after_autograd_keyset
@@ -24,45 +25,71 @@ _AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 Formula = Callable[..., Sequence[Tensor | None]]
 
 
-def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]) -> Any:
+def make_function(operator: Any, formula: Formula) -> Any:
+    """What autograd records of a call: ``apply(call, rest, *tensors)``, where ``call`` is the operator below autograd.
+
+    ``call`` has the signature of ``operator``; ``rest`` is what follows its tensors.
+    """
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, call: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
+            ctx.save_for_backward(*tensors)
+            ctx.rest = rest
+            return call(*tensors, *rest)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return None, None, *formula(ctx.saved_tensors, ctx.rest, ctx.needs_input_grad[2:], *grads)
+
+    Function.__name__ = Function.__qualname__ = operator.name().replace("::", "_").removesuffix(".default")
+    return Function
+
+
+def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Callable[..., Any]) -> Any:
     """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
 
     ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
     """
 
-    def call_below(keyset: Any, inputs: Sequence[Any]) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator.redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
-
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-            ctx.save_for_backward(*inputs[:tensors])
-            ctx.rest = inputs[tensors:]
-            return call_below(keyset, inputs)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            needed = ctx.needs_input_grad[1 : 1 + tensors]
-            return None, *formula(ctx.saved_tensors, ctx.rest, needed, *grads), *[None] * len(ctx.rest)
-
-    Function.__name__ = Function.__qualname__ = operator.name().replace("::", "_").removesuffix(".default")
-
     def kernel(keyset: Any, *inputs: Any) -> Any:
         if in_forward_mode() or count_derivatives():
             return decomposition(*inputs)
+
+        def call(*inputs: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator.redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
+
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
-            return Function.apply(keyset, *inputs)  # type: ignore[no-untyped-call]
-        return call_below(keyset, inputs)
+            return function.apply(call, inputs[tensors:], *inputs[:tensors])
+        return call(*inputs)
 
     return kernel
+
+
+def call_below(operator: Any, *inputs: Any) -> Any:
+    """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*inputs)
+
+
+def call_eagerly(operator: Any, function: Any, rest: Sequence[Any], *tensors: Any) -> Any:
+    """The operator outside all transforms: what its autograd kernel does, without the way through the dispatcher."""
+    if torch._C._any_requires_grad(*tensors):
+        return function.apply(partial(call_below, operator), rest, *tensors)
+    return call_below(operator, *tensors, *rest)
+
+
+def call_backward(operator: Any, *inputs: Any) -> Any:
+    """An operator in a backward formula; its own autograd kernel is there for second derivatives."""
+    return call_below(operator, *inputs) if choose_form() is Form.NO_GRAD else operator(*inputs)
 
 
 def pool_formula(
     tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
     """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``."""
-    return keep_needed(torch.ops.learnpool.pool_backward(grad, *tensors, *rest, needed), needed)
+    return keep_needed(call_backward(torch.ops.learnpool.pool_backward, grad, *tensors, *rest, needed), needed)
 
 
 def pool_backward_formula(

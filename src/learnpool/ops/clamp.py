@@ -17,6 +17,8 @@ def clamp_proportions(mix: Tensor) -> Tensor:
         return ClampForward.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
     if form is Form.NO_GRAD or form is Form.TORCHSCRIPT:
         return mix.clamp(0, 1)
+    if form is Form.EAGER:
+        return ClampEager.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
     return Clamp.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -39,6 +41,17 @@ class Clamp(torch.autograd.Function):
         (grad,) = grads  # descent moves against it
         outward = ((mix >= 1) & (grad < 0)) | ((mix <= 0) & (grad > 0))
         return torch.where(outward, 0, grad)
+
+
+class ClampEager(torch.autograd.Function):
+    """``Clamp`` outside all transforms, where a function without ``setup_context`` takes half the time."""
+
+    @staticmethod
+    def forward(ctx: Any, mix: Tensor) -> Tensor:
+        ctx.save_for_backward(mix)
+        return mix.clamp(0, 1)
+
+    backward = staticmethod(Clamp.backward)
 
 
 class ClampForward(Clamp):

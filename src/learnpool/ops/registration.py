@@ -91,6 +91,9 @@ OPERATORS = (
 )
 
 
+FUNCTIONS: dict[str, Any] = {}  # by an operator's name: what autograd records of a call
+
+
 def register(op: Operator) -> None:
     """Register everything PyTorch has to know about an operator."""
     name = f"learnpool::{op.name}"
@@ -99,7 +102,8 @@ def register(op: Operator) -> None:
     overload = getattr(torch.ops.learnpool, op.name).default
     LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
-    kernel = autograd.make_kernel(overload, op.tensors, op.formula, op.decomposition)
+    FUNCTIONS[op.name] = autograd.make_function(overload, op.formula)
+    kernel = autograd.make_kernel(overload, FUNCTIONS[op.name], op.tensors, op.decomposition)
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:

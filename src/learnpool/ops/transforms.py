@@ -14,7 +14,8 @@ _DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.Tran
 class Form(Enum):
     """The form of an operation that PyTorch can differentiate, or export, where it is called."""
 
-    OPERATOR = auto()  # ordinary calls and torch.compile: a registered backward formula is enough
+    EAGER = auto()  # an ordinary call: a backward formula is enough
+    OPERATOR = auto()  # torch.compile, torch.export or vmap: the operator, with what is registered for it
     NO_GRAD = auto()  # nobody wants a gradient
     FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
     NESTED = auto()  # derivatives of torch.func inside each other: plain operations
@@ -34,8 +35,15 @@ def choose_form() -> Form:
         return Form.NO_GRAD
     if torch._C._is_tracing():
         return Form.TORCHSCRIPT
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        return Form.EAGER
     levels = count_derivatives()
     return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
+
+
+def is_recording() -> bool:
+    """Whether a compiler, an exporter or torch.jit.trace is recording what is called here."""
+    return is_compiling() or torch._C._is_tracing()
 
 
 def in_forward_mode() -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from learnpool import make_pool
+from learnpool import Pool2d, make_pool
 from learnpool.lab.bench import net
 
 SETTINGS = {"pool": "tree3+gated", "batch": 2, "width": 0.05, "pairs": 4, "threads": 1}
@@ -69,9 +69,10 @@ def test_net_end_to_end(layout, capsys, monkeypatch, tmp_path):
     assert len(first) == len(second) == 4
     assert record["ratio"] == net.summarize_ratio(first, second)
     assert all(0 < o["pools_share"] < 1 and o["pools_seconds"] > 0 for o in record["outcomes"])
-    assert record["settings"] == SETTINGS | {"layout": layout, "data": "cifar100", "device": "cpu"}
+    other = {"model": "dsn", "size": 224, "inference": False, "device": "cpu"}
+    assert record["settings"] == SETTINGS | other | {"layout": layout, "data": "cifar100"}
     text = capsys.readouterr().out
-    assert f"takes {record['ratio']['median']:.3f} × the time of one with max: the median of 4 pairs" in text
+    assert f"takes {record['ratio']['median']:.3f} × the time with max: the median of 4 pairs" in text
     assert f"dsn for cifar100, width 0.05, batch 2, {layout}, threads: 1" in text
 
 
@@ -90,3 +91,23 @@ def test_a_step_trains_equal_networks(monkeypatch):
     for step in steps:
         step()
     assert not any(torch.equal(p, was) for p, was in zip(built[1].parameters(), before, strict=True))
+
+
+def test_inference_of_another_network(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = {"model": "googlenet-bn", "pool": "gated", "size": 64, "width": 0.1, "inference": True, "batch": 1}
+    benchmark = net.NetBenchmark(**settings, pairs=2, threads=1)
+    model, x, _ = benchmark.make_network_and_batch("gated")
+    assert x.shape == (1, 3, 64, 64)
+    assert sum(isinstance(module, Pool2d) for module in model.modules()) == 4
+    monkeypatch.setattr(net.NetBenchmark, "make_network_and_batch", lambda self, pool: (model, x, None))
+    benchmark.make_step("gated")()
+    assert not model.training
+    monkeypatch.undo()
+    monkeypatch.setenv("COLUMNS", "200")
+    net.bench(benchmark, tmp_path)
+    record = json.loads((tmp_path / "net.json").read_text(encoding="utf-8"))
+    assert record["settings"]["inference"]
+    text = capsys.readouterr().out
+    assert "Inference with gated takes " in text
+    assert "googlenet-bn at 64×64, width 0.1, batch 1, nchw" in text

@@ -1,4 +1,4 @@
-"""Time a training step of the paper's network with learned pools against the same network with max pools.
+"""Time a network with learned pools against the same network with max pools: a training step, or inference.
 
 The two take turns, and who goes first alternates; what counts is the median over pairs of the ratio within a pair, so
 that a machine that becomes faster or slower on the way does not matter. A few more steps under PyTorch's profiler
@@ -16,20 +16,24 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as TextTable
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ...nets.dsn import TABLES, dsn
+from ...nets.dsn import TABLES, Table, dsn
 from .. import files, hardware, progress
+from ..runs import networks
+from ..runs.presets import preset
+from ..runs.run import Run
 from .clock import time_call
 from .contestants import Call
 from .options import LAYOUTS
 
 BASE = "max"
 WARM, PROFILED = 2, 3  # steps
-STEP = "training step"
+STEP = "step"
+CLASSES = 1000  # of a network that is not the paper's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,10 @@ class NetBenchmark:
     """Everything that decides what is measured; ValueError says what is wrong with it."""
 
     pool: str = "tree3+gated"
-    data: str = "cifar10"
+    model: str = "dsn"
+    data: str = "cifar10"  # whose table dsn follows
+    size: int = 224  # of the images of any other network
+    inference: bool = False
     batch: int = 64
     width: float = 1.0
     layout: str = "nchw"
@@ -49,17 +56,47 @@ class NetBenchmark:
         if self.layout not in LAYOUTS:
             raise ValueError(f"--layout: wanted {' or '.join(LAYOUTS)}, got {self.layout!r}")
         hardware.find_device(self.device)
-        dsn(self.data, self.pool, width=self.width, supervise=False)  # raises if it cannot be built
+        if self.model == "dsn":
+            dsn(self.data, self.pool, width=self.width, supervise=False)  # raises if it cannot be built
+        else:
+            _ = self.run  # raises on a name that cannot be one
 
     def __str__(self) -> str:
+        net = f"dsn for {self.data}" if self.model == "dsn" else f"{self.model} at {self.size}×{self.size}"
         sizes = f"width {self.width:g}, batch {self.batch}"
         where = f"threads: {self.threads}" if self.device == "cpu" else self.device
-        return f"dsn for {self.data}, {sizes}, {self.layout}, {where}"
+        return f"{net}, {sizes}, {self.layout}, {where}"
+
+    @property
+    def run(self) -> Run:
+        """The description of a network that is not the paper's."""
+        return preset("modern", "cifar10", net=self.model, pool=self.pool, width=self.width)
+
+    @property
+    def what(self) -> str:
+        """What is timed, in words."""
+        return "Inference" if self.inference else "A training step"
+
+    def make_network_and_batch(self, pool: str) -> tuple[nn.Module, Tensor, Tensor]:
+        """A network with these pools, images of noise and labels; the same for all pools but for the pools."""
+        options: Any = {"channels_last": self.layout == "channels_last", "device": self.device}
+        if self.model == "dsn":
+            return make_network_and_batch(self.data, pool, self.batch, width=self.width, **options)
+        table = Table(self.size, 3, CLASSES)
+        net = networks.build(self.run.model_copy(update={"pool": pool}), table, seed=0)
+        return add_batch(net, table, self.batch, **options)
 
     def make_step(self, pool: str) -> Call:
-        """Forward, loss, backward and SGD on a batch of noise."""
-        options: Any = {"width": self.width, "channels_last": self.layout == "channels_last", "device": self.device}
-        net, x, target = make_network_and_batch(self.data, pool, self.batch, **options)
+        """Inference on a batch of noise; or forward, loss, backward and SGD."""
+        net, x, target = self.make_network_and_batch(pool)
+        if self.inference:
+            net.eval()
+
+            def infer() -> None:
+                with torch.inference_mode():
+                    net(x)
+
+            return infer
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
 
         def step() -> None:
@@ -75,8 +112,14 @@ def make_network_and_batch(
 ) -> tuple[nn.Module, Tensor, Tensor]:
     """The paper's network, images of noise and labels; equal first weights and equal batches for all pools."""
     torch.manual_seed(0)
-    table = TABLES[data]
     net = dsn(data, pool, width=width, supervise=False, init="kaiming", start=start)
+    return add_batch(net, TABLES[data], batch, channels_last=channels_last, device=device)
+
+
+def add_batch(
+    net: nn.Module, table: Table, batch: int, *, channels_last: bool, device: str
+) -> tuple[nn.Module, Tensor, Tensor]:
+    """The network, images of noise and labels, on a device and in a memory layout."""
     x, target = torch.randn(batch, table.channels, *table.image), torch.arange(batch) % table.classes
     layout = torch.channels_last if channels_last else torch.contiguous_format
     net = net.to(device, memory_format=layout)  # type: ignore[call-overload]
@@ -166,19 +209,20 @@ def bench(benchmark: NetBenchmark, out: Path) -> None:
     console = Console()
     files.make_directory(out)
     machine = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
-    with hardware.use_threads(benchmark.threads), progress.count_steps("training", benchmark.pairs, console) as advance:
+    with hardware.use_threads(benchmark.threads), progress.count_steps("timing", benchmark.pairs, console) as advance:
         steps = time_pairs(benchmark, advance)
     ratio = summarize_ratio(*(step.seconds for step in steps))
-    table = Table()
+    table = TextTable()
     table.add_column("pools")
-    for head in ("step, ms\nmedian", "\nbest", "pools, ms\nprofiler", "\nshare"):
+    timed = "inference" if benchmark.inference else "step"
+    for head in (f"{timed}, ms\nmedian", "\nbest", "pools, ms\nprofiler", "\nshare"):
         table.add_column(head, justify="right")
     for step in steps:
         milliseconds = f"{1e3 * statistics.median(step.seconds):.1f}", f"{1e3 * min(step.seconds):.1f}"
         table.add_row(step.pool, *milliseconds, f"{1e3 * step.pools_seconds:.1f}", f"{step.pools_share:.1%}")
     console.print(table)
     console.print(
-        f"A training step with {benchmark.pool} takes {ratio['median']:.3f} × the time of one with {BASE}: the median "
+        f"{benchmark.what} with {benchmark.pool} takes {ratio['median']:.3f} × the time with {BASE}: the median "
         f"of {benchmark.pairs} pairs, half of them between {ratio['low']:.3f} and {ratio['high']:.3f}.",
         highlight=False,
     )

@@ -189,6 +189,22 @@ def test_two_processes_draw_the_same_curve(pool, tmp_path):
     alike(path, tmp_path / "one" / run.id, picks="stochastic" in pool)
 
 
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    words = SMALL | {"pool": "mixed+gated", "width": 0.1, "epochs": 3}
+    subprocess.run(command(words, tmp_path / "one", "--quiet"), capture_output=True, text=True, check=True)
+    (one,) = (tmp_path / "one").iterdir()
+    run = Run.model_validate_json((one / "run.json").read_text())
+    with pytest.raises(Stop):  # inside the first epoch
+        train(run, tmp_path / "both", watch=stop_at(4), save_every=0)
+    path = tmp_path / "both" / run.id
+    assert json.loads((path / "last.json").read_text())["step"] == 4
+    done = on_two(command(words, tmp_path / "both", "--quiet"))
+    assert done.returncode == 0, done.stderr
+    starts = json.loads((path / "env.json").read_text())["starts"]
+    assert [start["processes"] for start in starts] == [1, 2]
+    alike(path, one)
+
+
 def on_two(words):
     """Run a command line in two processes."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

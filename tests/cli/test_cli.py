@@ -178,6 +178,7 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         ("bench pools --threads 0", 2, "'--threads'"),
         ("bench pools --out file --shapes 1x1x4x4", 2, "Not a directory: file"),
         ("bench scaling --cells 5", 2, "'--cells'"),
+        ("bench scaling --dtype int8", 2, "--dtype: "),
         ("bench scaling --layout nhwc", 2, "--layout: wanted nchw or channels_last, got 'nhwc'"),
         ("bench train --pairs 1", 2, "'--pairs'"),
         ("bench train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),

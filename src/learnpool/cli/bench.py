@@ -67,6 +67,7 @@ def build() -> typer.Typer:
         kernel: Annotated[int, typer.Option(min=2, max=1000, help="Size of the largest window.")] = 15,
         levels: Annotated[int, typer.Option(min=2, max=12, help="Levels of the largest tree.")] = 7,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
+        dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
         rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which everything is timed once.")] = 5,
         threads: options.TorchThreads = None,
     ) -> None:
@@ -82,10 +83,11 @@ def build() -> typer.Typer:
                 kernel=kernel,
                 levels=levels,
                 layout=layout,
+                dtype=dtype,
                 rounds=rounds,
                 threads=threads or torch.get_num_threads(),
             )
-            benchmark.list_points()  # raises on a layout it does not know
+            benchmark.list_points()  # raises on a layout or dtype it does not know
         lab.bench(benchmark, out)
 
     @app.command()

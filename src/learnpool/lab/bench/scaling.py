@@ -2,20 +2,21 @@
 
 Each sweep changes one thing and divides the time by the work that should grow with it; where a pool scales, the result
 is the same all along. All points take turns, in a new order every round, and each makes its input anew, so that only
-one of the large ones is in memory.
+one of the large ones is in memory. The fastest round counts: points are compared with each other, and whatever else
+the machine does only adds to a time.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +31,7 @@ from .pools import count_repeats
 
 POOL = "gated"
 FEWEST_CELLS = 10_000
+ROW, KERNEL_CELLS = 16, 2**21  # windows in a row, and cells, while the kernel grows
 SWEEPS = {  # what a time is divided by
     "cells": "ns per cell",
     "kernel size": "ns per cell, stride as large as the kernel",
@@ -47,6 +49,7 @@ class ScalingBenchmark:
     levels: int = 7
     threads: int
     layout: str = "nchw"
+    dtype: str = "float32"
     rounds: int = 5
 
     def list_points(self) -> list[Point]:
@@ -57,7 +60,7 @@ class ScalingBenchmark:
         self, sweep: str, value: int, shape: str, *, window: str = "3,2,1", pool: str = POOL, threads: int | None = None
     ) -> Point:
         threads = threads or self.threads
-        made = parse_options(shape, window, pool, self.layout, "float32", threads=threads, rounds=self.rounds)
+        made = parse_options(shape, window, pool, self.layout, self.dtype, threads=threads, rounds=self.rounds)
         return Point(sweep, value, made)
 
     def _grow_input(self) -> Iterator[Point]:
@@ -70,8 +73,9 @@ class ScalingBenchmark:
 
     def _grow_kernel(self) -> Iterator[Point]:
         for kernel in range(2, self.kernel + 1):
-            size = kernel * max(1, 64 // kernel)  # every cell is in one window
-            yield self._make_point("kernel size", kernel, f"8x64x{size}x{size}", window=f"{kernel},{kernel},0")
+            size = kernel * ROW  # every cell is in one window, every row has as many windows
+            batch = max(1, round(KERNEL_CELLS / (8 * size**2)))
+            yield self._make_point("kernel size", kernel, f"{batch}x8x{size}x{size}", window=f"{kernel},{kernel},0")
 
     def _grow_threads(self) -> Iterator[Point]:
         for threads in range(1, self.threads + 1):
@@ -82,7 +86,8 @@ class ScalingBenchmark:
             yield self._make_point("nodes", 2**levels - 1, "16x64x32x32", pool=f"tree{levels}")
 
     def __str__(self) -> str:
-        return f"{POOL}, window 3, stride 2, padding 1 if not said otherwise; {self.layout}, threads: {self.threads}"
+        window = "window 3, stride 2, padding 1 if not said otherwise"
+        return f"{POOL}, {window}; {self.layout}, {self.dtype}, threads: {self.threads}"
 
 
 @dataclass(frozen=True)
@@ -104,14 +109,14 @@ class Point:
         (shape,), (pool,) = self.benchmark.shapes, self.benchmark.pools
         kernel, stride, padding, _ = self.benchmark.window
         x = make_input(self.benchmark, shape).requires_grad_()
-        call = make_contestant(pool, make_pool(pool, kernel, stride, padding), x).calls[BOTH]
+        call = make_contestant(pool, make_pool(pool, kernel, stride, padding, dtype=x.dtype), x).calls[BOTH]
         with hardware.use_threads(self.benchmark.threads):
             return time_call(call, count_repeats(call))
 
 
 @dataclass(frozen=True)
 class PointTimes:
-    """Seconds of a point, round by round, and the median as nanoseconds for each unit of work."""
+    """Seconds of a point, round by round, and the least of them as nanoseconds for each unit of work."""
 
     sweep: str
     value: int
@@ -128,7 +133,7 @@ def measure(points: Sequence[Point], rounds: int, advance: Callable[[], None]) -
         for k in order.sample(range(len(points)), len(points)):
             seconds[k].append(points[k].time())
             advance()
-    costs = [1e9 * statistics.median(times) / point.work for point, times in zip(points, seconds, strict=True)]
+    costs = [1e9 * min(times) / point.work for point, times in zip(points, seconds, strict=True)]
     return [
         PointTimes(point.sweep, point.value, point.benchmark.shapes[0], times, cost)
         for point, times, cost in zip(points, seconds, costs, strict=True)
@@ -144,7 +149,7 @@ def bench(benchmark: ScalingBenchmark, out: Path) -> None:
     with progress.count_steps("timing", len(points) * benchmark.rounds, console) as advance:
         times = measure(points, benchmark.rounds, advance)
     console.print(build_table(times))
-    conditions = f"{benchmark}, median of {benchmark.rounds} rounds\n{hardware.format_machine(machine)}"
+    conditions = f"{benchmark}, best of {benchmark.rounds} rounds\n{hardware.format_machine(machine)}"
     console.print(conditions, highlight=False, style="dim")
     with mpl.rc_context(STYLE):
         draw_sweeps(times, conditions).savefig(out / "scaling.png", dpi=150)
@@ -169,7 +174,7 @@ def build_table(times: Sequence[PointTimes]) -> Table:
         lowest = min(point.cost for point in points)
         table.add_row(f"{sweep}: {SWEEPS[sweep]}")
         for point in points:
-            ms = f"{1e3 * statistics.median(point.seconds):.3f}"
+            ms = f"{1e3 * min(point.seconds):.3f}"
             row = f"  {point.value:,}", ms, f"{point.cost:.3f}", f"{point.cost / lowest:.2f}"
             table.add_row(*row, end_section=point is points[-1])
     return table
@@ -188,6 +193,11 @@ def draw_sweeps(times: Sequence[PointTimes], conditions: str) -> Figure:
         axes.set_ylim(0, 1.25 * max(point.cost for point in points))
         if sweep in ("cells", "nodes"):
             axes.set_xscale("log")
+        if sweep == "nodes":
+            axes.set_xticks([point.value for point in points], labels=[str(point.value) for point in points])
+            axes.xaxis.set_minor_locator(NullLocator())
+        elif sweep != "cells":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.tick_params(colors=INK, labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.yaxis.grid(True, color=PALE, linewidth=0.6)

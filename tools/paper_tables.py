@@ -63,8 +63,12 @@ def compare_pools(setting: Setting) -> dict[str, PoolSummary]:
 
 
 def format_machines(directories: Iterable[Path]) -> str:
-    """Where and when runs were started, each machine and day once."""
-    return "; ".join(sorted({format_start(read(directory, "env")["starts"][0]) for directory in directories}))
+    """Where and when runs were started, each machine once, with the first and the last day."""
+    days = dict[str, set[str]]()
+    for directory in directories:
+        machine, _, day = format_start(read(directory, "env")["starts"][0]).rpartition(", ")
+        days.setdefault(machine, set()).add(day)
+    return "; ".join(f"{machine}, {' to '.join(sorted({min(d), max(d)}))}" for machine, d in sorted(days.items()))
 
 
 def format_difference(summary: PoolSummary) -> str:

@@ -108,7 +108,7 @@ class ErrorTable:
         clauses = []
         for verdict, words in VERDICTS.items():
             pools = [
-                summary.pool
+                f"“{summary.pool}”"  # a label may have a comma
                 for summary in summaries.values()
                 if summary.difference and summary.difference.verdict is verdict
             ]

@@ -68,7 +68,12 @@ def format_cpu_tables() -> Iterator[str]:
             ("forward only, channels_last", FORWARD): last2,
         },
     )
-    yield "| gated, forward + backward, contiguous | |"
+    others = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("cpu-*.json")]
+    days = [record["date"][:10] for record in others if record["kernel"] == nchw.record["kernel"]]
+    machine, _, _ = format_machine(nchw.record).rpartition(", ")
+    yield f"{machine}, {min(days)} to {max(days)}."
+    yield ""
+    yield "| gated, forward + backward, contiguous, unless it says otherwise | |"
     yield "|---|---|"
     for label, ratio in iter_gated_rows(nchw):
         yield f"| {label} | {ratio} × |"

@@ -43,7 +43,8 @@ def format_pool_rate_table() -> Iterator[str]:
     yield ""
     run, seeds = results[0][0], {run["seed"] for run, _ in results}
     start = format_start(read(directories[0], "env")["starts"][0])
-    yield f"{run['data']}, `{run['net']}`, {run['epochs']} epochs, means over {len(seeds)} seeds; {start}."
+    settings = f"{run['data']}, `{run['net']}`, start `{run['start']}`, {run['epochs']} epochs"
+    yield f"{settings}, means over {len(seeds)} seeds; {start}."
 
 
 def format_start(start: dict) -> str:

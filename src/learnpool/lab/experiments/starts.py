@@ -22,7 +22,7 @@ from .results import Results
 
 TITLE = "Where masks and filters begin"
 SOURCE = "Not in the paper, whose pools begin at N(0, 0.5)"
-CLAIM = "Masks and filters are figure from N(0, 0.5) and learn at the rate of the other weights; nothing else is tried."
+CLAIM = "Masks and filters are drawn from N(0, 0.5) and learn at the rate of the other weights; nothing else is tried."
 POOLS = ("gated", "tree2+max", "tree3+gated")
 RATES = (1.0, 3.0, 10.0)
 DATA = ("cifar10+", "cifar10")

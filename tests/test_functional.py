@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
 from cases import GATED, MIXED, ODD, W, call, distinct
@@ -140,6 +141,39 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training():
     assert layer.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("first", ["hessian", "fake", "mode"])
+def test_a_first_call_under_a_transform_or_mode_spoils_no_later_one(first):
+    LF._get_empty_parameter.cache_clear()
+    layer, x = GatedPool2d(3, 2, 1), torch.randn(1, 1, 4, 4)
+
+    def compute_loss(x):
+        return layer(x).sin().sum()
+
+    if first == "hessian":
+        torch.func.hessian(compute_loss)(x)
+    elif first == "fake":
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            layer(x)
+    else:
+        with torch.device("meta"):
+            layer(x)
+    assert type(layer(x)) is torch.Tensor
+    assert_close(torch.func.hessian(compute_loss)(x), torch.autograd.functional.hessian(compute_loss, x))
+
+
+def test_nothing_is_recorded_where_autograd_is_off():
+    """Gradients may be enabled there: PyTorch's own operations record nothing either."""
+    for layer in (GatedPool2d(2), MixedPool2d(2)):
+        with torch.inference_mode(), torch.enable_grad():
+            assert not layer(torch.randn(2, 3, 8, 8)).requires_grad
+
+        @torch.library.custom_op(f"learnpool_test::{type(layer).__name__}", mutates_args=())
+        def pool_inside(x: torch.Tensor) -> torch.Tensor:
+            return layer(x)  # noqa: B023
+
+        assert not pool_inside(torch.randn(2, 3, 8, 8)).requires_grad
+
+
 def test_fake_and_traced_tensors_get_parameters_of_their_own():
     layer, x = MixedPool2d(3, 2), torch.randn(1, 2, 7, 7)
     expected = layer(x)
@@ -151,3 +185,19 @@ def test_fake_and_traced_tensors_get_parameters_of_their_own():
         y.sum().backward()
     assert y.shape == expected.shape
     assert isinstance(layer.mix.grad, FakeTensor)
+
+
+def test_a_mode_that_overrides_functions_sees_the_operator_with_gradients_on():
+    class Record(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append((str(function), torch.is_grad_enabled()))
+            return function(*args, **(kwargs or {}))
+
+    seen = []
+    layer, x = GatedPool2d(3, 2), torch.randn(1, 2, 7, 7)
+    with Record():
+        y = layer(x)
+    assert ("learnpool.pool", True) in seen
+    assert torch.equal(y, layer(x))
+    y.sum().backward()
+    assert layer.weight.grad.abs().sum() > 0

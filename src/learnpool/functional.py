@@ -18,10 +18,11 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .ops import adaptive, decomposition, operator, reference, stochastic
-from .ops.autograd import PoolFunction, StaticArguments, call_below, call_eagerly
-from .ops.registration import FUNCTIONS
+from .ops.autograd import PoolFunction, StaticArguments
+from .ops.registration import call_operator
 from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
@@ -70,29 +71,23 @@ def pool(
 def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, ...], window: Window) -> Tensor:
     """``learnpool::pool`` in the form that can be differentiated, or exported, here."""
     form = choose_form()
-    if form is Form.NO_GRAD:
-        return call_below(torch.ops.learnpool.pool, x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
-    if form is Form.EAGER and isinstance(x, Tensor):  # torch.fx gives something else, and records the operator
-        rest = (program, *window.arguments)
-        return call_eagerly(torch.ops.learnpool.pool, FUNCTIONS["pool"], rest, x, weight, mix)  # type: ignore[no-any-return]
     if form is Form.FUNCTION:
         return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
     if form is Form.ONNX:
         operator.check("learnpool::pool", x, weight, mix, program, window)
         return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-    # Forward mode and nested derivatives too: there the operator's autograd kernel is its decomposition.
-    return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+    return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
 
 
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
     operator.check_input(name, x, window)
-    seed = None
+    seed, form = None, choose_form()
     if training:
         seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
-    elif choose_form() is Form.ONNX:
+    elif form is Form.ONNX:
         return stochastic.compute_expected(x, window)
-    return torch.ops.learnpool.stochastic_pool(x, seed, *window.arguments[:5])  # type: ignore[no-any-return]
+    return call_operator(form, "stochastic_pool", window.arguments[:5], x, seed)  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
@@ -112,8 +107,12 @@ def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...] = ()) -> Te
 
 @lru_cache(maxsize=64)
 def _get_empty_parameter(dtype: torch.dtype, device: torch.device, dims: int, taps: tuple[int, ...]) -> Tensor:
-    """The same empty tensor in every call: making one takes a tenth of the time of a small pool."""
-    with torch.inference_mode(False):  # autograd could not save a tensor made in inference mode
+    """The same empty tensor in every call: making one takes a tenth of the time of a small pool.
+
+    It outlives the call, so it is a plain tensor whatever mode or transform the call is in.
+    """
+    functions, transforms = torch._C.DisableTorchFunction(), torch._C._DisableFuncTorch()
+    with functions, _disable_current_modes(), transforms, torch.inference_mode(False):
         return torch.empty((0, *(1,) * (dims + 1), *taps), dtype=dtype, device=device)
 
 

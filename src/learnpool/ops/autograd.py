@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -42,8 +41,8 @@ def make_function(operator: Any, formula: Formula) -> Any:
         def backward(ctx: Any, *grads: Any) -> Any:
             return None, None, *formula(ctx.saved_tensors, ctx.rest, ctx.needs_input_grad[2:], *grads)
 
-    Function.__name__ = Function.__qualname__ = operator.name().replace("::", "_").removesuffix(".default")
-    return Function
+    name = operator.name().replace("::", "_").removesuffix(".default")
+    return type(name, (Function,), {})  # autograd's node is named after the class
 
 
 def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Callable[..., Any]) -> Any:
@@ -71,13 +70,6 @@ def call_below(operator: Any, *inputs: Any) -> Any:
     """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
     with torch._C._AutoDispatchBelowAutograd():
         return operator(*inputs)
-
-
-def call_eagerly(operator: Any, function: Any, rest: Sequence[Any], *tensors: Any) -> Any:
-    """The operator outside all transforms: what its autograd kernel does, without the way through the dispatcher."""
-    if torch._C._any_requires_grad(*tensors):
-        return function.apply(partial(call_below, operator), rest, *tensors)
-    return call_below(operator, *tensors, *rest)
 
 
 def call_backward(operator: Any, *inputs: Any) -> Any:

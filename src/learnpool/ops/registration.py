@@ -13,13 +13,16 @@ flops                                 multiplications, for ``torch.utils.flop_co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import has_torch_function_variadic
 from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap  # noqa: F401  (cpu loads its library)
+from .transforms import Form
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
@@ -108,6 +111,21 @@ def register(op: Operator) -> None:
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:
         register_flop_formula(overload.overloadpacket)(op.flops)
+
+
+def call_operator(form: Form, name: str, rest: Sequence[Any], *tensors: Any) -> Any:
+    """An operator as its autograd kernel would call it, but without the way through the dispatcher where it can.
+
+    Under forward mode and nested derivatives the operator itself is called: its autograd kernel is its decomposition.
+    """
+    operator = getattr(torch.ops.learnpool, name)
+    if form is Form.EAGER and not has_torch_function_variadic(*tensors):  # who overrides functions wants to see it
+        if torch._C._any_requires_grad(*tensors):
+            return FUNCTIONS[name].apply(partial(autograd.call_below, operator), rest, *tensors)
+        form = Form.NO_GRAD
+    if form is Form.NO_GRAD:
+        return autograd.call_below(operator, *tensors, *rest)
+    return operator(*tensors, *rest)
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

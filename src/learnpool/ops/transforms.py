@@ -8,6 +8,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
 
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
 
 
@@ -36,7 +37,8 @@ def choose_form() -> Form:
     if torch._C._is_tracing():
         return Form.TORCHSCRIPT
     if torch._C._functorch.peek_interpreter_stack() is None:
-        return Form.EAGER
+        # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
+        return Form.NO_GRAD if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD) else Form.EAGER
     levels = count_derivatives()
     return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
 

@@ -6,7 +6,7 @@ import pytest
 
 from data_files import write_folder
 from learnpool.lab.experiments import imagenet, reproduce
-from learnpool.lab.experiments.experiment import Scale
+from learnpool.lab.experiments.experiment import Cell, Scale
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import PAPER
 from learnpool.lab.runs.directory import read_result
@@ -38,7 +38,7 @@ def test_the_page_has_the_papers_numbers_and_ours(site):
     assert [row.label for row in imagenet.ROWS if row.published] == [row["label"] for row in PAPER["table5"].values()]
     for row in PAPER["table5"].values():
         assert row["label"] in page
-        assert all(f"{row[name]:g} · " in page for name in imagenet.COLUMNS if name in row)
+        assert all(f"paper {row[name]:g}<" in page for name in imagenet.COLUMNS if name in row)
     assert "not run" not in page
     found = json.loads((root / "out/imagenet.json").read_text())["imagenet"]
     for row, run in zip(imagenet.ROWS, runs, strict=True):
@@ -62,7 +62,7 @@ def test_without_runs_the_paper_stands_alone(tmp_path):
     for data in (("imagenet",), ("digits",)):
         page = imagenet.build_page(Scale("cpu", 1, data), Results(tmp_path))
         assert page.answer == ["Nothing is finished yet: the paper's numbers stand alone."]
-        assert page.parts[0].rows[0][1].text == "43.1 · not run"
+        assert page.parts[0].rows[0][1] == Cell("not run", "paper 43.1")
     assert imagenet.plan(Scale("cpu", 1, ("digits",))) == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number, format_range
 from learnpool.lab.comparison.summary import PoolSummary
-from learnpool.lab.experiments import reproduce
+from learnpool.lab.experiments import imagenet, reproduce
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import format_value
@@ -47,6 +47,7 @@ SETTINGS = {
         make_small_scale(5, epochs=20, rate=(0.1,), net="learnpool.nets:small"),
     ),
 }
+LARGE = Setting("large images", "paper/imagenette", Scale("cpu", 3, ("imagenette",), {"epochs": 45}))
 POOLS = (
     "max", "avg", "half", "stochastic", "mixed", "gated", "tree2+max", "tree3+gated", "Gate(Filter,Mix(Max,Avg))+gated"
 )  # fmt: skip
@@ -125,6 +126,27 @@ def format_setting_table(name: str) -> Iterator[str]:
         yield f"| {' | '.join([*cells, format_difference(summary)])} |"
 
 
+def format_large_table() -> Iterator[str]:
+    """AlexNet and GoogLeNet on Imagenette: errors from one view and from ten, and the difference to max."""
+    (data,) = LARGE.scale.data
+    results = LARGE.results
+    heads = [
+        "top-1, one view, %",
+        "top-5, one view, %",
+        "top-1, ten views, %",
+        "difference to max in the first, points",
+    ]
+    yield f"| network | pools | seeds | {' | '.join(heads)} |"
+    yield "|---" * 7 + "|"
+    for net in imagenet.NETS:
+        for label, summary in results.summarize(imagenet.group_runs(LARGE.scale, data, net)).items():
+            row = next(row for row in imagenet.ROWS if row.label == label)
+            errors = imagenet.measure_row(LARGE.scale, results, data, row)
+            cells = [format_mean(errors[name]) for name in ("top-1 s-view", "top-5 s-view", "top-1 m-view")]
+            cells = [f"`{row.net}`", f"`{row.pool}`", str(len(summary.errors)), *cells, format_difference(summary)]
+            yield f"| {' | '.join(cells)} |"
+
+
 def format_paper_table() -> Iterator[str]:
     """Every row of the paper's tables of errors: the paper's, and ours at our scale where it was run."""
     setting = SETTINGS["dsn"]
@@ -187,6 +209,7 @@ BLOCKS = {
     "paper-answer": format_answer_table,
     "paper-dsn": partial(format_setting_table, "dsn"),
     "paper-small": partial(format_setting_table, "small"),
+    "paper-large": format_large_table,
     "paper-numbers": format_paper_table,
     "paper-runs": format_runs_table,
 }

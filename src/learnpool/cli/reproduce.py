@@ -20,6 +20,7 @@ def reproduce(
     data: Annotated[
         str | None, typer.Option(help="Only these data sets: mnist, cifar10, cifar10+ (augmented), cifar100, svhn …")
     ] = None,
+    pools: Annotated[str | None, typer.Option(help="Only these pools, and max, with which they are compared.")] = None,
     epochs: options.Epochs = None,
     train_size: options.TrainSize = None,
     change: options.Changes = None,
@@ -61,10 +62,12 @@ def reproduce(
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
         selection = lab.choose(names)
-        scale = Scale(preset, seeds, tuple(split_names(data)) if data else None, changes)
+        only = [tuple(split_names(text)) if text else None for text in (data, pools)]
+        scale = Scale(preset, seeds, only[0], changes, only[1])
         runs = lab.plan(selection, scale)
     words = ["learnpool", "reproduce", *selection, "--preset", preset, "--seeds", str(seeds)]
     words += ["--data", data] if data else []
+    words += ["--pools", pools] if pools else []
     words += ["--epochs", str(epochs)] if epochs is not None else []
     words += ["--train-size", str(train_size)] if train_size is not None else []
     words += [word for text in change or [] for word in ("--set", text)]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -185,6 +186,9 @@ def test_mistakes_are_one_line(learnpool):
         (["table1", "--data", "cifar"], "--data: wanted some of mnist"),
         (["table1", "--seeds", "0"], "--seeds: wanted at least 1"),
         (["table1", "--set", "pool=max"], "pool is part of the experiment"),
+        (["table1", "--pools", "gated,tree2+max"], "--pools: wanted some of max, stochastic, half, mixed,"),
+        (["table1", "--pools", "gatd"], "did you mean 'gated'?"),
+        (["configurations", "--pools", "gated"], "--pools: wanted none, the pools of configurations, got 'gated'"),
     ):
         status, out, error = learnpool("reproduce", *words)
         assert (status, out) == (2, "")
@@ -206,6 +210,22 @@ def test_the_command_line(learnpool, site):
     status, out, _ = learnpool("reproduce", "table1", *words, "--quiet")
     assert (status, len(out.splitlines())) == (0, 2)
     assert len(load_data("digits").test) == 540
+
+
+def test_only_the_pools_asked_for_are_run_and_the_baseline(learnpool, site):
+    some = replace(TINY, pools=("gated", "Gate(Filter,Mix(Max,Avg))+gated"))
+    pools = ["max", "gated", "Gate(Filter(), Mix(Max(), Avg()))+gated"]
+    assert [run.pool for run in reproduce.plan(["table1", "beyond"], some)] == [
+        pool for pool in pools for _ in range(2)
+    ]
+    every = [run for run in reproduce.plan(["table1", "beyond"], TINY) if run.pool in pools]
+    assert reproduce.plan(["table1", "beyond"], some) == every
+    words = ["--data", "digits", "--seeds", "2", "--epochs", "1", "--train-size", "120", "--out", str(site[0])]
+    words += ["--set", "width=0.05", "--set", "batch=40", "--pools", "half, gated"]
+    status, out, _ = learnpool("reproduce", "table1", "--dry-run", *words)
+    assert (status, "6 runs, 6 of them done" in out) == (0, True)
+    page = reproduce.find("table1").build_page(replace(TINY, pools=("half",)), Results(site[0] / "runs"))
+    assert set(page.data["digits"]) == {"Baseline", "50/50 mix, no learning"}
 
 
 def test_unknown_changes_are_refused():

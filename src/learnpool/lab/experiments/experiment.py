@@ -16,7 +16,7 @@ from ...names import parse
 from ...nets.dsn import STRIDED
 from ...tree import decode
 from ..runs.presets import preset
-from ..runs.run import Run, RunError
+from ..runs.run import Run, RunError, standardize_pool
 from .results import Results
 
 # A data set as the paper names it: whose images, and whether they are augmented.
@@ -51,12 +51,13 @@ def fix_unused_fields(pool: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Scale:
-    """What all runs of a reproduction have in common: preset, seeds, data sets, and fields changed for all."""
+    """What all runs of a reproduction have in common: preset, seeds, data sets, fields changed for all, and pools."""
 
     preset: str = "cpu"
     seeds: int = 3
     data: tuple[str, ...] | None = None  # None: those the experiment has in the paper
     changes: Mapping[str, Any] = field(default_factory=dict)
+    pools: tuple[str, ...] | None = None  # None: all of the experiment's; max, the baseline, is always one of them
 
     def __post_init__(self) -> None:
         if odd := next((name for name in self.data or () if name not in VARIANTS), None):
@@ -69,6 +70,7 @@ class Scale:
     def describe(self) -> str:
         """``cifar10+, preset cpu, 5 seeds, train_size 10000``."""
         words = [", ".join(self.data)] if self.data else []
+        words += [f"pools {', '.join(self.pools)}"] if self.pools else []
         words += [f"preset {self.preset}", format_count(self.seeds, "seed")]
         for name, value in self.changes.items():
             values = value if isinstance(value, tuple) else (value,)
@@ -80,10 +82,16 @@ class Scale:
         return [name for name in (self.data or data) if self.data is None or name in (*data, "digits")]
 
     def list_runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
-        """One run for each seed, of a data set as the paper names it."""
+        """One run for each seed, of a data set as the paper names it; none of pools that are not asked for."""
+        if self.pools is not None and standardize_pool(pool) not in map(standardize_pool, ("max", *self.pools)):
+            return []
+        return [self.make_run(data, pool, seed, **changes) for seed in range(self.seeds)]
+
+    def make_run(self, data: str, pool: str, seed: int, **changes: Any) -> Run:
+        """One run, of a data set as the paper names it."""
         source, augmentation = VARIANTS[data]
         fields = {**augmentation, **self.changes, **changes, "pool": pool, **fix_unused_fields(pool)}
-        return [preset(self.preset, source, **fields, seed=seed) for seed in range(self.seeds)]
+        return preset(self.preset, source, **fields, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from ...names import suggest
 from .. import files, hardware, progress
 from ..comparison.compare import train_missing
 from ..paper import PAPER
-from ..runs.run import Run, RunError
+from ..runs.run import Run, RunError, standardize_pool
 from ..templates import make_environment
 from .experiment import Experiment, Figure, Scale
 from .results import Results
@@ -47,7 +48,13 @@ def choose(names: Sequence[str]) -> list[str]:
 
 def plan(names: Sequence[str], scale: Scale) -> list[Run]:
     """The runs of all experiments, each once: several experiments share theirs."""
-    return list(dict.fromkeys(run for name in names for run in find(name).plan(scale)))
+    runs = list(dict.fromkeys(run for name in names for run in find(name).plan(scale)))
+    planned = {run.pool for run in runs}
+    if odd := next((pool for pool in scale.pools or () if standardize_pool(pool) not in planned), None):
+        every = dict.fromkeys(run.pool for name in names for run in find(name).plan(replace(scale, pools=None)))
+        wanted = f"some of {', '.join(every)}" if every else "none"
+        raise RunError(f"--pools: wanted {wanted}, the pools of {', '.join(names)}, got {odd!r}")
+    return runs
 
 
 def reproduce(

@@ -100,7 +100,7 @@ class Run(BaseModel):
     @field_validator("pool")
     @classmethod
     def _check_pool(cls, pool: str) -> str:
-        return pool if pool == STRIDED else str(parse(pool))
+        return standardize_pool(pool)
 
     @field_validator("data")
     @classmethod
@@ -159,6 +159,11 @@ class Run(BaseModel):
 def make_file_name(name: str) -> str:
     """A name without anything a file's name should not have."""
     return re.sub(r"[^A-Za-z0-9+.-]+", "_", name)
+
+
+def standardize_pool(pool: str) -> str:
+    """The one spelling of pools' names that runs have."""
+    return pool if pool == STRIDED else str(parse(pool))
 
 
 def make_run(values: dict[str, Any]) -> Run:

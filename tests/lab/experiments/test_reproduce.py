@@ -10,6 +10,7 @@ import torch
 from learnpool.lab.data import load as load_data
 from learnpool.lab.experiments import configurations, invariance, reproduce, starts, tsne
 from learnpool.lab.experiments.experiment import VARIANTS, Scale
+from learnpool.lab.experiments.figure_networks import FigureNetwork
 from learnpool.lab.experiments.notes import describe_differences
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import PAPER, SETS
@@ -78,6 +79,16 @@ def test_no_change_of_the_images_is_the_plain_error_exactly(site):
             for kind, (_, _change, amounts, none) in invariance.CHANGES.items():
                 assert list(measured[kind]) == [f"{amount:g}" for amount in amounts]
                 assert measured[kind][f"{none:g}"] == error
+
+
+def test_images_are_judged_in_the_precision_of_the_run(tmp_path):
+    run = TINY.make_run("digits", "gated", 0, precision="bfloat16", epochs=3)
+    result = train(run, tmp_path, threads=1)
+    entry = Results(tmp_path).find(run)
+    error = FigureNetwork(entry, None).compute_error(lambda images: images)
+    assert error == result.test_error
+    features = FigureNetwork(entry, None).compute_features(["pool2"], torch.arange(3))["pool2"]
+    assert torch.equal(features, features.bfloat16().float())
 
 
 def test_figures_have_their_curves_and_axes(site):

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from .. import data
 from ..comparison.comparison import FinishedRun
-from ..runs import checkpoint
+from ..runs.batches import EVAL_BATCH
 from ..runs.run import Run
-from ..runs.trained import load
+from ..runs.trained import restore_run
 from .experiment import Scale
 
-BATCH = 250
 POOLS = {
     "avg": "average",
     "max": "max",
@@ -32,26 +31,23 @@ def plan(scale: Scale) -> list[Run]:
 
 
 class FigureNetwork:
-    """The network of a run with its preparation, and the test images as they are in the files."""
+    """The network of a run, and the test images as they are in the files; it sees them as in the run's evaluation."""
 
     def __init__(self, entry: FinishedRun, data_dir: Path | None) -> None:
-        self.model = load(entry.path).eval()
-        self.prepare = data.Preparation(entry.run.prepare, checkpoint.load_preparation(entry.path))
+        self.model, self.predictor = restore_run(entry.path)
         dataset = data.load(entry.run.data, data_dir)
         if isinstance(dataset, data.Folder):
             raise data.DataError(f"{entry.run.data}: wanted a data set in memory, got a folder of images")
         self.test, self.classes = dataset.test, dataset.classes
-        self.memory_format = entry.run.memory_format
 
-    @torch.inference_mode()
     def compute_error(self, change: Callable[..., Tensor], *arguments: Any) -> float:
         """Test error in percent after ``change(images, *arguments)`` of the uint8 pixels."""
         wrong = 0
-        for images, labels in zip(self.test.images.split(BATCH), self.test.labels.split(BATCH), strict=True):
-            wrong += int((self._forward(change(images, *arguments)).argmax(1) != labels).sum())
+        for images, labels in zip(self.test.images.split(EVAL_BATCH), self.test.labels.split(EVAL_BATCH), strict=True):
+            votes = self.predictor.compute_probabilities(change(images, *arguments))
+            wrong += int((votes.argmax(1) != labels).sum())
         return 100 * wrong / len(self.test)
 
-    @torch.inference_mode()
     def compute_features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
         outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
@@ -62,16 +58,12 @@ class FigureNetwork:
             for name in layers
         ]
         try:
-            for images in self.test.images[index].split(BATCH):
-                self._forward(images)
+            for images in self.test.images[index].split(EVAL_BATCH):
+                self.predictor.compute_probabilities(images)
         finally:
             for hook in hooks:
                 hook.remove()
         return {name: torch.cat(parts) for name, parts in outputs.items()}
-
-    def _forward(self, images: Tensor) -> Tensor:
-        votes: Any = self.model(self.prepare(images).contiguous(memory_format=self.memory_format))
-        return votes if isinstance(votes, Tensor) else votes[0]
 
 
 def list_pools(model: nn.Module) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import data, hardware
+from .batches import EVAL_BATCH
 from .errors import Tally
 from .prediction import Predictor
 from .run import make_run
@@ -18,7 +19,6 @@ from .state_dicts import load_from_state_dict
 from .trained import Model, read_run, restore_run
 
 CROPS = 320  # that go through the network at a time: 32 images of ten views
-AT_ONCE = 500  # images of a data set in memory
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _iter_pixels(
     if isinstance(test, data.Split):
         if views > 1:
             raise ValueError("evaluate: --views 10 is for image files; this data set's images are used as a whole")
-        for some in numbers.split(AT_ONCE):
+        for some in numbers.split(EVAL_BATCH):
             yield test.images[some], some
         return
     if predictor.crop is None:

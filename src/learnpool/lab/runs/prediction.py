@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ...formatting import format_percent, format_table
 from .. import data
+from .batches import EVAL_BATCH
 from .pixels import read_images
 from .run import Run
 
-AT_ONCE = 500  # images
 RUNNERS_UP = 2  # classes printed beside the most probable one
 LOOKS = 10  # inputs that are looked at for raw pixels
 RAW = 16  # a prepared image without negative values has none above this
@@ -103,7 +103,7 @@ class Predictor:
         and are no more than that.
         """
         pixels, single = read_images(images, self.image, self.crop)
-        parts = [self.compute_probabilities(some) for some in pixels.split(AT_ONCE)]
+        parts = [self.compute_probabilities(some) for some in pixels.split(EVAL_BATCH)]
         predictions = Predictions(self.classes, torch.cat(parts))
         return predictions[0] if single else predictions
 

@@ -111,10 +111,13 @@ def iter_gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
         ("bfloat16", "bfloat16"),
     ):
         yield f"{label}: over max", f"{Bench(name).compute_ratio('gated'):.3f}"
-    half = Bench("bfloat16")
-    for pool in ("mixed", "gated"):
-        ratios = (half.medians[pool, BOTH, s] / nchw.medians[pool, BOTH, s] for s in half.shapes)
-        yield f"{pool}, bfloat16 over float32 (two runs)", f"{statistics.geometric_mean(ratios):.2f}"
+    for layout, name in (("contiguous", "bfloat16"), ("channels_last", "bfloat16-channels_last")):
+        half = Bench(name)
+        for pool in ("mixed", "gated"):
+            yield f"{pool}, {layout}: bfloat16 over float32", f"{half.compute_ratio(pool, f'{pool}, float32'):.2f}"
+    odd = Bench("odd-channels")
+    counts = " and ".join((", ".join(f"{shape[1]}" for shape in odd.shapes[:-1]), f"{odd.shapes[-1][1]}"))
+    yield f"channels_last, {counts} channels, which fill no vectors: over max", f"{odd.compute_ratio('gated'):.2f}"
     sharing = Bench("sharing")
     for share in ("channel", "region", "region_channel"):
         yield f"shared by {share} over shared by layer", f"{sharing.compute_ratio(f'gated:{share}', 'gated'):.2f}"

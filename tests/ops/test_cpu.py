@@ -69,6 +69,24 @@ def test_every_dtype(tree, dtype, own, layout):
         compare(x, weight, mix, tree, shape, rtol=half, atol=5 * half if own else half)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("factor", [1.0, 1 / 3, 2.0**-9, -3.0])
+def test_every_half_is_read_and_rounded_as_by_torch(factor, dtype, layout):
+    """All 65,536, in whole vectors and at ragged ends: also subnormals, ties, what rounds to infinity, and NaN."""
+    bits = torch.arange(19 * 3450).to(torch.int16)
+    x = bits.view(dtype).reshape(1, 19, 3450, 1).to(memory_format=LAYOUTS[layout])
+    tree, window = make_tree(1), W(1, 1).of()
+    weight, mix = torch.full((1, 1, 1, 1, 1, 1), factor), torch.empty(0, 1, 1, 1)
+    expected = (x.float() * factor).to(dtype)
+    assert_close(call(x, weight, mix, tree, window), expected, rtol=0, atol=0, equal_nan=True)
+    ones = torch.ones_like(x)
+    dx, *_ = torch.ops.learnpool.pool_backward(
+        x, ones, weight, mix, tree.program, *numbers(window), [True, False, False]
+    )
+    assert_close(dx, expected, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("tree", [MIXED, GATED, ODD], ids=str)
 def test_one_and_three_dimensions(tree, share):

@@ -24,7 +24,9 @@ def build() -> typer.Typer:
         pools: Annotated[str, typer.Option(help="Our pools to time, by name.")] = "mixed,gated,tree2,tree3",
         share: Annotated[str | None, typer.Option(help="layer, region, channel or region_channel.")] = None,
         layout: Annotated[str, typer.Option(help="nchw or channels_last.")] = "nchw",
-        dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+        dtype: Annotated[
+            str, typer.Option(help="float32, or float64, bfloat16 or float16, which are timed beside float32.")
+        ] = "float32",
         rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which everything is timed once.")] = 15,
         threads: options.TorchThreads = None,
         compiled: Annotated[

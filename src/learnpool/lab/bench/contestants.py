@@ -21,6 +21,7 @@ COPIES = ("copy", "clone")
 HAND = "gated by hand"
 COMPILED = "gated by hand, compiled"
 REFERENCE = ", reference"  # behind a pool's name
+FLOAT32 = ", float32"  # behind a pool's name: what it takes in float32, where another dtype is measured
 
 Call = Callable[[], object]
 
@@ -120,6 +121,11 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
         except NotImplementedError:  # PyTorch's average in 3d has no halves
             if name not in ("avg", HAND, COMPILED):
                 raise
+    if dtype != torch.float32:
+        floats = x.float().requires_grad_()
+        for name in benchmark.pools:
+            layer = make_pool(name, kernel, stride, padding, **options | {"dtype": torch.float32})
+            contestants.append(make_contestant(name + FLOAT32, layer.to(benchmark.device), floats))
     target = torch.empty_like(x)
     for name, once in zip(COPIES, (lambda: target.copy_(x), x.clone), strict=True):
         contestants.append(Contestant(name, {BOTH: call_twice(once), FORWARD: once}))

@@ -1,4 +1,5 @@
-"""Time the pools beside PyTorch's own, a gated pool composed by hand, and a plain copy of the input.
+"""Time the pools beside PyTorch's own, a gated pool composed by hand, and a plain copy of the input; in another dtype
+than float32, also beside themselves in float32.
 
 All of them take turns in one process, in a new order every round, so that a busy moment of the machine hits none of
 them more than the others. The first call of a turn is not timed: it finds the caches and the free memory as another

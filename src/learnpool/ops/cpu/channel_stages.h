@@ -46,7 +46,7 @@ class ChannelStages {
     }
   }
 
-  // Whole vectors from the first channel of `at` on. Returns false, having written nothing but outputs, if there is infinity or
+  // Channels from the first of `at` on. Returns false, having written nothing but outputs, if there is infinity or
   // NaN: these stages cannot tell which tap then holds the maximum, and multiply them by zero.
   INLINE bool pool(const ChannelVector<T>& at, int64_t channels) {
     V finite{};  // zeros, or NaN
@@ -76,14 +76,16 @@ class ChannelStages {
   INLINE void respond(const ChannelVector<T>& at, int64_t channels, V& finite) {
     constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
     int64_t c = 0;
-    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2, FROM, COUNT>(at, c, finite);
-    for (; c < channels; c += STEP) respond_group<TAPS, 1, FROM, COUNT>(at, c, finite);
+    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2, FROM, COUNT, true>(at, c, STEP, finite);
+    for (; c + STEP <= channels; c += STEP) respond_group<TAPS, 1, FROM, COUNT, true>(at, c, STEP, finite);
+    if (c < channels) respond_group<TAPS, 1, FROM, COUNT, false>(at, c, channels - c, finite);
     if constexpr (FROM + COUNT < D) respond<TAPS, FROM + COUNT>(at, channels, finite);
   }
 
-  // GROUP vectors share the broadcast of a weight.
-  template <int TAPS, int GROUP, int FROM, int COUNT>
-  INLINE void respond_group(const ChannelVector<T>& at, int64_t c, V& finite) {
+  // GROUP vectors share the broadcast of a weight. FULL: all lanes exist; else so many of them, and the others are zero in every
+  // stage, as the gradients of their outputs are too.
+  template <int TAPS, int GROUP, int FROM, int COUNT, bool FULL>
+  INLINE void respond_group(const ChannelVector<T>& at, int64_t c, int64_t lanes, V& finite) {
     constexpr bool STATISTICS = P::statistics && FROM == 0;
     const int64_t count = TAPS > 0 ? TAPS : at.tap_count;
     V z[GROUP][COUNT > 0 ? COUNT : 1] = {}, best[GROUP], total[GROUP] = {};
@@ -94,7 +96,7 @@ class ChannelStages {
       const T* cells = at.x + at.taps[i].from + c;
       V v[GROUP];
       for (int g = 0; g < GROUP; ++g) {
-        v[g] = load_as<A, true>(cells + g * STEP, STEP);
+        v[g] = load_as<A, FULL>(cells + g * STEP, lanes);
         if constexpr (STATISTICS) {
           const M won = v[g] > best[g];
           best[g] = won ? v[g] : best[g];
@@ -121,36 +123,41 @@ class ChannelStages {
 
   // The value of every tree; or what of its gradient reaches each response, in place.
   INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels, V* mix_sums, V& finite) {
-    for (int64_t c = 0; c < channels; c += STEP) {
-      at.upcoming.template fetch<BACKWARD>(c);
-      Region<A, P> region;
-      region.count = at.cells;
-      region.maximum = load<V>(maximum_ + c);
-      region.mean = load<V>(mean_ + c) / at.cells;
-      for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
-      auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
-      const V value = evaluate<true>(call_.pool.program, region, mix);
-      if constexpr (!BACKWARD) {
-        finite += value * A(0);
-        store_as<A, true>(at.y + c, value, STEP);
-      } else {
-        backpropagate<true>(call_.pool.program, region, load_as<A, true>(at.grad + c, STEP));
-        V all{};
-        if constexpr (P::statistics) {
-          store(maximum_ + c, region.to_max);
-          store(mean_ + c, region.to_mean);
-          all = region.to_max + region.to_mean;
-        }
-        for (int d = 0; d < D; ++d) {
-          store(dots_ + d * stride_ + c, region.to_dot[d]);
-          all += region.to_dot[d];
-        }
-        for (int m = 0; m < P::mixes; ++m) {
-          mix_sums[m] += region.to_mix[m];
-          all += region.to_mix[m];
-        }
-        finite += all * A(0);
+    int64_t c = 0;
+    for (; c + STEP <= channels; c += STEP) evaluate_vector<true>(at, c, STEP, mix_sums, finite);
+    if (c < channels) evaluate_vector<false>(at, c, channels - c, mix_sums, finite);
+  }
+
+  template <bool FULL>
+  INLINE void evaluate_vector(const ChannelVector<T>& at, int64_t c, int64_t lanes, V* mix_sums, V& finite) {
+    at.upcoming.template fetch<BACKWARD>(c);
+    Region<A, P> region;
+    region.count = at.cells;
+    region.maximum = load<V>(maximum_ + c);
+    region.mean = load<V>(mean_ + c) / at.cells;
+    for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
+    auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
+    const V value = evaluate<true>(call_.pool.program, region, mix);
+    if constexpr (!BACKWARD) {
+      finite += value * A(0);
+      store_as<A, FULL>(at.y + c, value, lanes);
+    } else {
+      backpropagate<true>(call_.pool.program, region, load_as<A, FULL>(at.grad + c, lanes));
+      V all{};
+      if constexpr (P::statistics) {
+        store(maximum_ + c, region.to_max);
+        store(mean_ + c, region.to_mean);
+        all = region.to_max + region.to_mean;
       }
+      for (int d = 0; d < D; ++d) {
+        store(dots_ + d * stride_ + c, region.to_dot[d]);
+        all += region.to_dot[d];
+      }
+      for (int m = 0; m < P::mixes; ++m) {
+        mix_sums[m] += region.to_mix[m];
+        all += region.to_mix[m];
+      }
+      finite += all * A(0);
     }
   }
 
@@ -171,7 +178,7 @@ class ChannelStages {
       from[t] = at.taps[i + t].fresh ? zeros_ : to[t];
       for (int d = 0; d < D; ++d) w[t][d] = broadcast<A>(weights_[(i + t) * D + d]);
     }
-    for (int64_t c = 0; c < channels; c += STEP) {
+    auto scatter = [&](auto full, int64_t c, int64_t lanes) {
       V to_dot[ROWS], to_mean, to_max;
       M winner;
       for (int d = 0; d < D; ++d) to_dot[d] = load<V>(dots_ + d * stride_ + c);
@@ -181,12 +188,15 @@ class ChannelStages {
         winner = load<M>(winner_ + c);
       }
       for (int t = 0; t < COUNT; ++t) {
-        V received = load<V>(from[t] + c);
+        V received = load_as<A, full>(from[t] + c, lanes);
         if constexpr (P::statistics) received += to_mean + (winner == Lane<A>(i + t) ? to_max : V{});
         for (int d = 0; d < D; ++d) received += to_dot[d] * w[t][d];
-        store(to[t] + c, received);
+        store_as<A, full>(to[t] + c, received, lanes);
       }
-    }
+    };
+    int64_t c = 0;
+    for (; c + STEP <= channels; c += STEP) scatter(std::true_type{}, c, STEP);
+    if (c < channels) scatter(std::false_type{}, c, channels - c);
   }
 
   // The gradients of the weights, row FROM and after.
@@ -203,16 +213,19 @@ class ChannelStages {
   template <int TAPS, int FROM, int COUNT>
   INLINE void accumulate_taps(const ChannelVector<T>& at, int64_t channels, int64_t i) const {
     V sums[TAPS][COUNT > 0 ? COUNT : 1] = {};
-    for (int64_t c = 0; c < channels; c += STEP) {
+    auto accumulate = [&](auto full, int64_t c, int64_t lanes) {
       V v[TAPS];
 #pragma GCC unroll 9
-      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, true>(at.x + at.taps[i + t].from + c, STEP);
+      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, full>(at.x + at.taps[i + t].from + c, lanes);
       for (int d = 0; d < COUNT; ++d) {
         const V to_dot = load<V>(dots_ + (FROM + d) * stride_ + c);
 #pragma GCC unroll 9
         for (int t = 0; t < TAPS; ++t) sums[t][d] += to_dot * v[t];
       }
-    }
+    };
+    int64_t c = 0;
+    for (; c + STEP <= channels; c += STEP) accumulate(std::true_type{}, c, STEP);
+    if (c < channels) accumulate(std::false_type{}, c, channels - c);
     for (int t = 0; t < TAPS; ++t) {
       for (int d = 0; d < COUNT; ++d) at.weight_sums[(FROM + d) * call_.pool.taps() + at.taps[i + t].tap] += sums[t][d];
     }

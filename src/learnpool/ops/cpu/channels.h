@@ -6,6 +6,7 @@
 #include "headers.h"
 #include "isa.h"
 #include "random.h"
+#include "rows.h"
 #include "scratch.h"
 #include "stochastic.h"
 #include "tree.h"
@@ -391,9 +392,7 @@ class ImagePooling {
     }
     if constexpr (!DIRECT) {
       if (gradient == nullptr) return;
-      for (int64_t i = 0; i < pool.cells(); ++i) {
-        for (int64_t c = 0; c < width; ++c) gradient[i * pool.channels + c] = narrow<T>(dx_[i * dx_stride_ + c]);
-      }
+      for (int64_t i = 0; i < pool.cells(); ++i) convert_row<A>(dx_ + i * dx_stride_, gradient + i * pool.channels, width);
     }
   }
 
@@ -478,10 +477,10 @@ class ImagePooling {
     if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) sums_.flush(call_, dweight, dmix);
   }
 
-  // Whole vectors of channels at an output, in stages; returns how many channels that were, 0 if it has to be done otherwise.
+  // All channels at an output, in stages; returns how many that were, 0 if it has to be done otherwise.
   INLINE int64_t pool_stages(ChannelVector<T>& at, const T* x, A* dx, int64_t first, bool renewed) {
     if constexpr (STAGED) {
-      const int64_t channels = (box_.c1 - box_.c0) / LANES<A> * LANES<A>;
+      const int64_t channels = box_.c1 - box_.c0;
       if (renewed || call_.memory.weight.region != 0) stages_.set_weights(at);
       at.x = x;
       at.dx = dx;

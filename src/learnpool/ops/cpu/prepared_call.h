@@ -14,6 +14,9 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "call.h"
 #include "parameters.h"
@@ -33,7 +36,9 @@ inline const Kernels& choose_kernels(int64_t outputs) {
     const std::string limit = wanted == nullptr ? "avx512" : wanted;
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    unsigned eax, ebx, ecx = 0, edx;  // not every compiler can be asked for f16c by name
+    const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    const bool has_avx2 = has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (limit == "avx512" && has_avx512) return avx512;
     if ((limit == "avx512" || limit == "avx2") && has_avx2) return avx2;
 #endif

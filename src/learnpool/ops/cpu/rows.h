@@ -99,13 +99,22 @@ INLINE void copy_row(const A* from, A* to, int64_t n) {
   if (i < n) copy_rest<lanes / 2>(from + i, to + i, n - i);
 }
 
+// n numbers from a row to one of another type.
+template <class A, class T, class U>
+INLINE void convert_row(const T* from, U* to, int64_t n) {
+  constexpr int64_t lanes = LANES<A>;
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store_as<A, true>(to + i, load_as<A, true>(from + i, lanes), lanes);
+  if (i < n) store_as<A, false>(to + i, load_as<A, false>(from + i, n - i), n - i);
+}
+
 // Numbers on their way between memory and scratch: halves pass through a row of floats.
 template <class T>
 INLINE const Accumulator<T>* widen_row(const T* from, int64_t n, Accumulator<T>* row) {
   if constexpr (std::is_same_v<T, Accumulator<T>>) {
     return from;
   } else {
-    for (int64_t i = 0; i < n; ++i) row[i] = widen(from[i]);
+    convert_row<Accumulator<T>>(from, row, n);
     return row;
   }
 }
@@ -117,7 +126,7 @@ INLINE void write_row(T* to, int64_t n, Accumulator<T>* row, Fill fill) {
     fill(to);
   } else {
     fill(row);
-    for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(row[i]);
+    convert_row<Accumulator<T>>(row, to, n);
   }
 }
 

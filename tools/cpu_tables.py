@@ -1,5 +1,6 @@
 """Tables of the pools' speed on a CPU, from the files of ``learnpool bench`` in docs/results."""
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterator
@@ -111,10 +112,10 @@ def iter_gated_rows(nchw: Bench) -> Iterator[tuple[str, str]]:
         ("bfloat16", "bfloat16"),
     ):
         yield f"{label}: over max", f"{Bench(name).compute_ratio('gated'):.3f}"
-    for layout, name in (("contiguous", "bfloat16"), ("channels_last", "bfloat16-channels_last")):
-        half = Bench(name)
-        for pool in ("mixed", "gated"):
-            yield f"{pool}, {layout}: bfloat16 over float32", f"{half.compute_ratio(pool, f'{pool}, float32'):.2f}"
+    for dtype, layout in itertools.product(("bfloat16", "float64"), ("contiguous", "channels_last")):
+        bench = Bench(dtype if layout == "contiguous" else f"{dtype}-{layout}")
+        ratios = (f"{bench.compute_ratio(pool, f'{pool}, float32'):.2f}" for pool in POOLS)
+        yield f"{', '.join(POOLS)}, {layout}: {dtype} over float32", ", ".join(ratios)
     odd = Bench("odd-channels")
     counts = " and ".join((", ".join(f"{shape[1]}" for shape in odd.shapes[:-1]), f"{odd.shapes[-1][1]}"))
     yield f"channels_last, {counts} channels, which fill no vectors: over max", f"{odd.compute_ratio('gated'):.2f}"

@@ -112,9 +112,11 @@ def test_half_is_the_mean_of_the_two():
     assert_close(call(x, weight, mix, HALF, window.of()), (max_pool(x, window) + avg_pool(x, window)) / 2)
 
 
-def test_nan_wins_a_maximum_and_the_last_receives_the_gradient():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_nan_wins_a_maximum_and_the_last_receives_the_gradient(layout, dtype):
     for holes in ([5], [5, 6], [0, 5, 10]):
-        data = distinct(1, 1, 4, 4)
+        data = distinct(1, 1, 4, 4).to(dtype).to(memory_format=layout)
         data.view(-1)[holes] = torch.nan
         x = data.requires_grad_()
         for window in (W(4), W(2), W(3, 1, 1)):

@@ -102,10 +102,11 @@ INLINE void evaluate_block(const Plane<A>& plane, const Block<A>& block, Vec<A> 
     }
     for (int d = 0; d < P::weights; ++d) store(grads.to_dot + d * grads.size + at, keep(region.to_dot[d]));
     for (int m = 0; m < P::mixes; ++m) mix_sums[m] += keep(region.to_mix[m]);
-    // Where there is no output nothing reaches the cells, but they are multiplied by that.
-    if constexpr (P::statistics) all += region.mean;
-    else all += region.dots[0];
   }
+  // A proportion of exactly 0 or 1 hides its other side from the value. Backward, where there is no output nothing reaches the
+  // cells, but they are multiplied by that.
+  if constexpr (P::statistics) all += region.mean;
+  else all += region.dots[0];
   finite += all * A(0);
 }
 

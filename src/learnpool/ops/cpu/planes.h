@@ -293,18 +293,16 @@ Steps<A> choose_fast_steps(const Plane<A>& plane, bool per_lane) {
   }
   if (per_lane) return make_steps<A, AnyProgram, BACKWARD, -1, true, true>();
   Steps<A> steps = make_steps<A, AnyProgram, BACKWARD, -1, false, true>();
-  if constexpr (!std::is_same_v<A, double>) {
-    // Straight code is for the whole window: the layout says how many of its taps there are.
-    const int64_t window = plane.call.pool.taps(), taps = plane.layout.taps == window ? window : -1;
-    with_program(plane.call.pool.program, [&](auto program) {
-      using P = decltype(program);
-      if constexpr (P::known) {
-        if (taps == 9) steps = make_steps<A, P, BACKWARD, 9, false, true>();
-        else if (taps == 4) steps = make_steps<A, P, BACKWARD, 4, false, true>();
-        else steps = make_steps<A, P, BACKWARD, -1, false, true>();
-      }
-    });
-  }
+  // Straight code is for the whole window: the layout says how many of its taps there are.
+  const int64_t window = plane.call.pool.taps(), taps = plane.layout.taps == window ? window : -1;
+  with_program(plane.call.pool.program, [&](auto program) {
+    using P = decltype(program);
+    if constexpr (P::known) {
+      if (taps == 9) steps = make_steps<A, P, BACKWARD, 9, false, true>();
+      else if (taps == 4) steps = make_steps<A, P, BACKWARD, 4, false, true>();
+      else steps = make_steps<A, P, BACKWARD, -1, false, true>();
+    }
+  });
   return steps;
 }
 

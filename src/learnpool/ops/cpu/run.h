@@ -25,11 +25,7 @@ void run_type(const Call& call, int64_t begin, int64_t end) {
     case Rule::Expect: return run_items(ImagePooling<T, Stochastic<Rule::Expect>, BACKWARD, false>(call));
   }
   if (weight.channel != 0 || mix.channel != 0) return run_items(ImagePooling<T, AnyProgram, BACKWARD, true>(call));
-  if constexpr (std::is_same_v<T, double>) {
-    run_items(ImagePooling<T, AnyProgram, BACKWARD, false>(call));
-  } else {
-    with_program(call.pool.program, [&](auto program) { run_items(ImagePooling<T, decltype(program), BACKWARD, false>(call)); });
-  }
+  with_program(call.pool.program, [&](auto program) { run_items(ImagePooling<T, decltype(program), BACKWARD, false>(call)); });
 }
 
 template <bool BACKWARD>

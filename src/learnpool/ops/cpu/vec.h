@@ -91,7 +91,15 @@ INLINE bool has_nan(Vec<A> v) {
 #endif
 }
 
-constexpr double inverse_factorial(int k) { return k <= 1 ? 1.0 : inverse_factorial(k - 1) / k; }
+// 1 / k!, as a table: a call in a loop the compiler would not always do itself.
+template <class A>
+struct InverseFactorials {
+  A of[14];
+  constexpr InverseFactorials() : of() {
+    double value = 1;
+    for (int k = 0; k < 14; ++k) of[k] = A(value /= k == 0 ? 1 : k);
+  }
+};
 
 // 1 / (1 + exp(-z)) to about two units in the last place, exactly 0 and 1 beyond the range; NaN stays NaN.
 template <class A>
@@ -110,12 +118,13 @@ INLINE Vec<A> sigmoid(Vec<A> z) {
   x = low > x ? low : x;
   const V shifted = x * A(1.44269504088896340736) + magic, n = shifted - magic;
   const V r = x - n * ln2_high - n * ln2_low, square = r * r;
+  constexpr InverseFactorials<A> inverse_factorial;
   // Even and odd powers apart: two short chains instead of a long one.
-  V odd = broadcast<A>(A(inverse_factorial(terms))), even = broadcast<A>(A(inverse_factorial(terms - 1)));
+  V odd = broadcast<A>(inverse_factorial.of[terms]), even = broadcast<A>(inverse_factorial.of[terms - 1]);
 #pragma GCC unroll 16
   for (int k = terms - 2; k > 0; k -= 2) {
-    odd = odd * square + A(inverse_factorial(k));
-    even = even * square + A(inverse_factorial(k - 1));
+    odd = odd * square + inverse_factorial.of[k];
+    even = even * square + inverse_factorial.of[k - 1];
   }
   const V two_to_n = (V)(((I)shifted << bits) + (Lane<A>(bias) << bits));
   const V p = A(1) / (A(1) + (odd * r + even) * two_to_n);

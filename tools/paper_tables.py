@@ -44,7 +44,6 @@ SETTINGS = {
         "paper/small",
         make_small_scale(5, epochs=20, rate=(0.1,), net="learnpool.nets:small"),
     ),
-    "all": Setting("all images", "paper/all-images", Scale("cpu", 3, ("cifar10+",), {"epochs": 8, **SHORT})),
     "mnist": Setting("MNIST", "paper/mnist", Scale("cpu", 3, ("mnist",), {"epochs": 4, **SHORT})),
 }
 IN_README = ("dsn", "small")

@@ -62,8 +62,8 @@ def reproduce(
         if not names:
             raise ValueError(f"reproduce: wanted at least one of {', '.join(lab.NAMES)}, or all; see --list")
         selection = lab.choose(names)
-        only = [tuple(split_names(text)) if text else None for text in (data, pools)]
-        scale = Scale(preset, seeds, only[0], changes, only[1])
+        only_data, only_pools = (tuple(split_names(text)) if text else None for text in (data, pools))
+        scale = Scale(preset, seeds, only_data, changes, only_pools)
         runs = lab.plan(selection, scale)
     words = ["learnpool", "reproduce", *selection, "--preset", preset, "--seeds", str(seeds)]
     words += ["--data", data] if data else []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .. import data
 from ..comparison.comparison import FinishedRun
 from ..runs.batches import EVAL_BATCH
+from ..runs.evaluation import evaluate
 from ..runs.run import Run
 from ..runs.trained import restore_run
 from .experiment import Scale
@@ -42,11 +43,8 @@ class FigureNetwork:
 
     def compute_error(self, change: Callable[..., Tensor], *arguments: Any) -> float:
         """Test error in percent after ``change(images, *arguments)`` of the uint8 pixels."""
-        wrong = 0
-        for images, labels in zip(self.test.images.split(EVAL_BATCH), self.test.labels.split(EVAL_BATCH), strict=True):
-            votes = self.predictor.compute_probabilities(change(images, *arguments))
-            wrong += int((votes.argmax(1) != labels).sum())
-        return 100 * wrong / len(self.test)
+        changed = torch.cat([change(images, *arguments) for images in self.test.images.split(EVAL_BATCH)])
+        return evaluate(self.predictor, data.Split(changed, self.test.labels), self.classes).tally.errors.top1
 
     def compute_features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""

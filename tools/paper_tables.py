@@ -10,7 +10,7 @@ from typing import Any
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number, format_range
 from learnpool.lab.comparison.summary import PoolSummary
-from learnpool.lab.experiments import imagenet, reproduce
+from learnpool.lab.experiments import imagenet, reproduce, sharing
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import format_value
@@ -39,6 +39,11 @@ def make_small_scale(seeds: int, **changes: Any) -> Scale:
 SHORT = {"batch": 32, "rate": (0.035,), "precision": "bfloat16"}  # the schedule chosen for the paper's network
 SETTINGS = {
     "dsn": Setting("the paper's network", "paper", make_small_scale(5, epochs=40, **SHORT)),
+    "all": Setting(
+        "the paper's network, all images",
+        "paper/all-images",
+        Scale("cpu", 3, ("cifar10+",), {"epochs": 8, **SHORT}),
+    ),
     "small": Setting(
         "a network with batch normalisation",
         "paper/small",
@@ -53,15 +58,17 @@ POOLS = (
     "Gate(Filter,Mix(Max,Avg))+gated",
 )  # fmt: skip
 
+SHARING = ("max", *(row.pool for row in sharing.TABLE.rows if row.pool.split(":")[0] in ("mixed", "gated")))
 
-def group_runs(setting: Setting) -> dict[str, list[Run]]:
+
+def group_runs(setting: Setting, pools: Iterable[str] = POOLS) -> dict[str, list[Run]]:
     """The runs of a setting by pool."""
-    return {pool: setting.scale.list_runs(*setting.scale.data, pool) for pool in POOLS}
+    return {pool: setting.scale.list_runs(*setting.scale.data, pool) for pool in pools}
 
 
-def compare_pools(setting: Setting) -> dict[str, PoolSummary]:
+def compare_pools(setting: Setting, pools: Iterable[str] = POOLS) -> dict[str, PoolSummary]:
     """The pools of which at least one seed is finished, each beside max."""
-    return setting.results.summarize(group_runs(setting))
+    return setting.results.summarize(group_runs(setting, pools))
 
 
 def format_machines(directories: Iterable[Path]) -> str:
@@ -109,10 +116,10 @@ def format_answer_table() -> Iterator[str]:
     yield f"Trained on {format_machines(entry.path for entry in entries)}."
 
 
-def format_setting_table(name: str) -> Iterator[str]:
+def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[str]:
     """A table of one setting: every pool with its seeds, parameters, errors and its difference to max."""
     setting = SETTINGS[name]
-    summaries = compare_pools(setting)
+    summaries = compare_pools(setting, pools)
     yield "| pools | parameters in them | seeds | validation error, % | test error, % | difference to max, points |"
     yield "|---" * 6 + "|"
     for pool, summary in summaries.items():
@@ -195,6 +202,18 @@ def format_paper_table() -> Iterator[str]:
             yield f"| {head} | {row.label} | {published} | {ours} | {len(entries)} |"
 
 
+def format_figures_table() -> Iterator[str]:
+    """What the paper says of its figures and other tables, and what our page of each answers."""
+    yield "| `learnpool reproduce` | in the paper | the paper says | ours |"
+    yield "|---" * 4 + "|"
+    for name in ("invariance", "tsne", "timing", "configurations", *reproduce.LARGE):
+        folder = LARGE.folder if name in reproduce.LARGE else "paper"
+        experiment = reproduce.find(name)
+        answer = " ".join(read(RESULTS / folder, name)["answer"])
+        page = f"[`{name}`](results/{folder}/{name}.html)"
+        yield f"| {page} | {experiment.SOURCE} | {experiment.CLAIM} | {answer} |"
+
+
 def format_runs_table() -> Iterator[str]:
     """Every finished run of the paper's experiments, seeds of the same run in one summary."""
     heads = [
@@ -239,10 +258,13 @@ def describe_run(run: dict) -> tuple[str, ...]:
 BLOCKS = {
     "paper-answer": format_answer_table,
     "paper-dsn": partial(format_setting_table, "dsn"),
+    "paper-sharing": partial(format_setting_table, "dsn", SHARING),
+    "paper-all": partial(format_setting_table, "all"),
     "paper-small": partial(format_setting_table, "small"),
     "paper-mnist": partial(format_setting_table, "mnist"),
     "paper-learned": format_learned_table,
     "paper-large": format_large_table,
     "paper-numbers": format_paper_table,
+    "paper-figures": format_figures_table,
     "paper-runs": format_runs_table,
 }

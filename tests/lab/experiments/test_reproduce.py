@@ -128,6 +128,18 @@ def test_a_second_call_trains_and_measures_nothing(site, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")} == before
 
 
+def test_a_measurement_is_announced_before_it_is_made_and_only_then(site):
+    heard: list[str] = []
+    results = Results(site[0] / "runs", announce=heard.append)
+    run = TINY.make_run("digits", "max", 0)
+    try:
+        for _ in range(2):
+            assert results.measure(run, "probe", lambda entry: list(heard)) == [run.id]
+        assert heard == [run.id]
+    finally:
+        (site[0] / "runs" / run.id / "probe.json").unlink()
+
+
 def test_a_page_says_what_is_not_finished(tmp_path):
     pages = reproduce.write_site(["table1"], TINY, tmp_path, command="c")
     text = pages[1].read_text()

@@ -89,7 +89,7 @@ def write_site(
     files.make_directory(out / "runs")
     pages = []
     with hardware.use_threads(threads), progress.show_bar("pages", console or Console(quiet=True)) as show:
-        results = Results(out / "runs", data_dir)
+        results = Results(out / "runs", data_dir, lambda run: show(done, len(names), f"{name}: measuring {run}"))
         for done, name in enumerate(names):
             show(done, len(names), name)
             experiment = find(name)

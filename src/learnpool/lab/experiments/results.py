@@ -17,11 +17,11 @@ from ..runs.run import Run
 
 
 class Results:
-    """The finished runs in ``out``. ``advance`` is called after each measurement that was not cached."""
+    """The finished runs in ``out``. ``announce`` is told the name of each run or file before it is measured."""
 
-    def __init__(self, out: Path, data_dir: Path | None = None, advance: Callable[[], None] | None = None) -> None:
+    def __init__(self, out: Path, data_dir: Path | None = None, announce: Callable[[str], None] | None = None) -> None:
         self.out, self.data_dir = out, data_dir
-        self.advance = advance or (lambda: None)
+        self.announce = announce or (lambda name: None)
         self._find = cache(self._read)
 
     def find(self, run: Run) -> FinishedRun | None:
@@ -63,8 +63,8 @@ class Results:
             return None
         path = entry.path / f"{name}.json"
         if not path.exists():
+            self.announce(run.id)
             files.write_json(path, make(entry))
-            self.advance()
         return json.loads(path.read_text(encoding="utf-8"))
 
     def measure_groups(
@@ -79,6 +79,6 @@ class Results:
         """The value of ``make()``, cached as ``name.json`` beside the runs."""
         path = self.out / f"{name}.json"
         if not path.exists():
+            self.announce(name)
             files.write_json(path, make())
-            self.advance()
         return json.loads(path.read_text(encoding="utf-8"))

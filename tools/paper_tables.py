@@ -47,7 +47,7 @@ SETTINGS = {
     "small": Setting(
         "a network with batch normalisation",
         "paper/small",
-        make_small_scale(5, epochs=20, rate=(0.1,), net="learnpool.nets:small"),
+        make_small_scale(3, epochs=20, rate=(0.1,), net="learnpool.nets:small"),
     ),
     "mnist": Setting("MNIST", "paper/mnist", Scale("cpu", 3, ("mnist",), {"epochs": 4, **SHORT})),
 }

@@ -23,6 +23,47 @@ def test_columns_of_tables_1_and_2_and_the_text(data):
     assert all(error < column["max"][0] for pool, (error, _) in column.items() if pool != "max")
 
 
+SPREADS = {
+    "mnist": "0.04 0.012 0.018 0.012 0.016",
+    "cifar10": "0.05 0.10 0.19 0.16 0.07",
+    "cifar10+": "0.07 0.17 0.21 0.30 0.28",
+    "cifar100": "0.27 0.16 0.11 0.19 0.16",
+}
+
+
+@pytest.mark.parametrize("data", SPREADS)
+def test_spreads_of_table_1(data):
+    shown = [format_value(errors[data]).partition(" ± ")[2] for errors in read_table("table1").values()]
+    assert " ".join(shown[1:]) == SPREADS[data]
+    assert shown[0] == ""
+
+
+PUBLISHED = {  # Table 4, down its columns
+    "mnist": "0.53 0.47 0.45 – – 0.57 0.51 0.47 0.39 – – – 0.31",
+    "cifar10": "– 15.13 11.68 11.35 – 9.41 – 10.41 9.69 9.59 9.22 9.08 8.69",
+    "cifar10+": "– – 9.38 9.39 – 9.32 8.39 8.81 7.97 7.51 – 7.25 7.09",
+    "cifar100": "– 42.51 38.57 38.14 36.85 – 35.04 35.68 34.57 34.40 33.78 33.71 31.75",
+    "svhn": "– 2.80 2.47 2.39 – 1.94 2.42 2.35 1.92 – – – 1.77",
+}
+
+
+@pytest.mark.parametrize("data", PUBLISHED)
+def test_columns_of_table_4(data):
+    shown = [format_value(errors.get(data)) for errors in read_table("table4").values()]
+    assert " ".join(shown) == PUBLISHED[data]
+
+
+def test_table_5_and_timing():
+    columns = {
+        "top-1 s-view": [43.1, 41.4, None, 28.68, 28.02],
+        "top-5 s-view": [19.9, 18.7, 10.07, 9.53, 9.16],
+        "top-1 m-view": [40.7, 39.3, None, 27.81, 27.6],
+        "top-5 m-view": [18.2, 17.3, 9.15, 9.09, 8.93],
+    }
+    assert {name: [row.get(name) for row in PAPER["table5"].values()] for name in columns} == columns
+    assert [row["ms"] for row in PAPER["timing"].values()] == [3.90, 4.10, 4.16, 4.25, 4.46]
+
+
 def test_values_and_spreads():
     assert find_error("cifar10", "gated") == (7.90, 0.07)
     assert find_error("cifar10", "gated", augmented=True) == (6.36, 0.28)

@@ -22,6 +22,7 @@ def calibration(
     test: Annotated[int | None, typer.Option(min=1, help="Test images; all if not given.")] = None,
     width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    start: Annotated[str, typer.Option(help="Where masks and filters begin, as in learnpool.convert.")] = "paper",
 ) -> None:
     """Swap the pools of a trained network and calibrate them.
 
@@ -34,7 +35,7 @@ def calibration(
     from ..names import split_names
 
     with report_bad_data():
-        settings = Settings(data, tuple(split_names(pools)), images, train, test, epochs, width, seed)
+        settings = Settings(data, tuple(split_names(pools)), images, train, test, epochs, width, seed, start)
         try:
             run_experiment(settings, data_dir, out)
         except TrainingError as error:

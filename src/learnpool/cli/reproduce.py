@@ -1,6 +1,5 @@
 """``learnpool reproduce``: the tables and figures of the paper."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,14 +64,14 @@ def reproduce(
         only_data, only_pools = (tuple(split_names(text)) if text else None for text in (data, pools))
         scale = Scale(preset, seeds, only_data, changes, only_pools)
         runs = lab.plan(selection, scale)
-    words = ["learnpool", "reproduce", *selection, "--preset", preset, "--seeds", str(seeds)]
+    words = ["--preset", preset, "--seeds", str(seeds)]
     words += ["--data", data] if data else []
     words += ["--pools", pools] if pools else []
     words += ["--epochs", str(epochs)] if epochs is not None else []
     words += ["--train-size", str(train_size)] if train_size is not None else []
     words += [word for text in change or [] for word in ("--set", text)]
     words += ["--data-dir", str(data_dir)] if data_dir else []
-    command = shlex.join([*words, "--out", str(out)])
+    words += ["--out", str(out)]
     arguments: dict[str, Any] = {"data_dir": data_dir, "threads": threads, "device": device, "workers": workers}
     with options.report_interrupted_runs(out):
         if dry_run:
@@ -81,9 +80,9 @@ def reproduce(
             print(f"{', '.join(selection)}:", described, sep="\n")
             return
         if pages_only:
-            where: dict[str, Any] = {"command": command, "data_dir": data_dir}
+            where: dict[str, Any] = {"words": words, "data_dir": data_dir}
             pages = lab.write_site(selection, scale, out, threads=threads, console=console, **where)
         else:
-            more: dict[str, Any] = {"command": command, "console": console, "jobs": jobs, "ray": ray}
+            more: dict[str, Any] = {"words": words, "console": console, "jobs": jobs, "ray": ray}
             pages = lab.reproduce(selection, scale, out, **more, **arguments)
     print(*(f"Written: {page}" for page in pages), sep="\n")

@@ -8,7 +8,7 @@ many levels the tree of Tree+Max-Avg has on MNIST and SVHN; 2 and 3 are our read
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +20,23 @@ PAPER: Mapping[str, Any] = json.loads(Path(__file__).with_name("paper.json").rea
 SETS = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 
 
-def read_value(entry: list[float] | None) -> Value | None:
+def read_value(entry: Sequence[float]) -> Value:
     """``[8.09, 0.19]`` or ``[9.10]`` of the file as mean and spread."""
-    return None if entry is None else (entry[0], entry[1] if len(entry) > 1 else None)
+    return entry[0], entry[1] if len(entry) > 1 else None
 
 
 def format_value(value: Value | None) -> str:
     """``8.09 ± 0.19``."""
     if value is None:
         return "–"
-    return format_number(value[0]) + ("" if value[1] is None else f" ± {value[1]:g}")
+    mean, spread = value
+    digits = 3 if spread is not None and round(spread, 2) != spread else 2  # as many as the paper has
+    return format_number(mean) + ("" if spread is None else f" ± {format_number(spread, digits)}")
 
 
 def read_table(name: str) -> dict[str, dict[str, Value]]:
-    """The errors of a table by pool and data set; ``tree+gated`` under the name it has for each data set."""
-    table: dict[str, dict[str, Value]] = {}
-    for pool, row in PAPER[name].items():
-        for data in SETS:
-            if (value := read_value(row.get(data))) is not None:
-                table.setdefault(PAPER["tree+gated"][data] if pool == "tree+gated" else pool, {})[data] = value
-    return table
+    """The errors of a table by pool and data set."""
+    return {pool: {data: read_value(row[data]) for data in SETS if data in row} for pool, row in PAPER[name].items()}
 
 
 def find_error(
@@ -55,8 +52,9 @@ def find_error(
     if extra_convs:
         deeper = PAPER["table3"].get(f"{extra_convs} extra conv{'s' * (extra_convs > 1)}")
         return read_value(deeper["error"]) if deeper and (column, pool) == ("cifar10", "max") else None
+    row = "tree+gated" if pool == PAPER["tree+gated"].get(column) else pool
     for table in ("table1", "table1_text", "table2"):
-        if published := read_table(table).get(pool, {}).get(column):
+        if published := read_table(table).get(row, {}).get(column):
             return published
     single = PAPER["alternatives"].get(pool)
     return read_value(single["error"]) if single and column == "cifar10" else None

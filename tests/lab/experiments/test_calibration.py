@@ -62,6 +62,7 @@ def test_any_tree_by_the_command_line(tmp_path, learnpool):
         (["--pools", ","], "calibration: wanted at least one pool, got none"),
         (["--data", "nowhere"], "nowhere"),
         (["--width", "0"], "width"),
+        (["--start", "same"], "start must be one of"),
     ],
 )
 def test_mistakes_are_one_line(words, message, tmp_path, learnpool):
@@ -75,7 +76,7 @@ def test_the_part_of_the_gap_that_was_closed(converted, calibrated, closed, monk
     errors = iter([converted, calibrated])
     monkeypatch.setattr(calibration, "compute_error", lambda *_: next(errors))
     net = dsn("mnist", "max", width=0.05)
-    result = calibration.measure_pool(net, "mixed", 10.0, torch.rand(4, 1, 28, 28), [], seed=0)
+    result = calibration.measure_pool(net, "mixed", 10.0, torch.rand(4, 1, 28, 28), [], seed=0, start="paper")
     assert (result.converted, result.calibrated, result.closed) == (converted, calibrated, closed)
 
 

@@ -26,7 +26,7 @@ from ...explanation.pictures import (
 )
 from ...explanation.pools import MixExplanation, PoolExplanation
 from .comparison import Comparison
-from .summary import PoolSummary
+from .summary import PairedDifference, PoolSummary
 
 WIDTH, PANEL = 4.7, 1.45  # inches: one fits a phone, two a desk; of a mask
 SERIES = ("#d9730d", "#2f6fb5", "#1a7f37", "#8250df", "#c2255c", "#0c8599", "#846358", "#5c6a79")
@@ -65,19 +65,23 @@ def draw_errors(c: Comparison, paper: Mapping[str, float]) -> str:
         return render_svg(figure, "Test error of each run after its last epoch")
 
 
+def draw_difference(axes: Any, place: int, difference: PairedDifference) -> None:
+    """One difference in its row: a circle, filled if it is significant, on its interval."""
+    colour = SERIES[place % len(SERIES)]
+    if (test := difference.test) is not None:
+        axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
+    face = colour if difference.is_significant else "none"
+    axes.scatter([difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
+
+
 def draw_differences(c: Comparison) -> str:
     """How each pool's error differs from the baseline's, with the interval of the verdict."""
     baseline = c.pools[0].pool
     with open_figure(0.42 * len(c.pools) + 0.9) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, summary in enumerate(c.pools):
-            if (difference := summary.difference) is None:
-                continue
-            colour = SERIES[place % len(SERIES)]
-            if (test := difference.test) is not None:
-                axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
-            face = colour if difference.is_significant else "none"
-            axes.scatter([difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3)
+            if summary.difference is not None:
+                draw_difference(axes, place, summary.difference)
         label_pools(axes, c.pools)
         axes.set_xlabel(f"better  ←  points of error more than {baseline}")
         axes.margins(x=0.08)

@@ -11,7 +11,7 @@ CLAIM = (
 )
 TABLE = ErrorTable(
     [
-        Row(row["label"], pool, paper={"cifar10": value} if (value := read_value(row["error"])) else {})
+        Row(row["label"], pool, paper={"cifar10": read_value(row["error"])}, paper_parameters=row["extra"])
         for pool, row in PAPER["alternatives"].items()
     ],
     ("cifar10", "cifar10+"),

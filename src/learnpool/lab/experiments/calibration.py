@@ -20,6 +20,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from ... import calibrate, convert, parse
+from ...starts import STARTS
 from .. import files, hardware, progress
 from ..runs.batches import Batches, derive_seed, load_batches
 from ..runs.distributed import Ranks, join_ranks
@@ -32,7 +33,7 @@ BATCH = 64  # images in a step of the calibration
 PAGE = """# A max network on {run.data}, its pools swapped and calibrated
 
 `{command}` trained the paper's network with max pooling (preset `cpu`, width {run.width:g}, {train:,} images,
-{run.epochs} epochs, seed {run.seed}), converted it (random masks and filters: `start="paper"`) and calibrated the new
+{run.epochs} epochs, seed {run.seed}), converted it (`start="{settings.start}"`) and calibrated the new
 pools on {calibrate} training images; nothing else was trained. Errors are % of {test:,} test images. A distance is
 ‖new − old‖ / ‖old‖ on the calibration images, of the network's output and, pool by pool, of each pool's after
 calibration.
@@ -52,10 +53,13 @@ class Settings:
     epochs: int = 2
     width: float = 0.25
     seed: int = 0
+    start: str = "paper"  # of masks and filters: random, so that converting does harm
 
     def __post_init__(self) -> None:
         if not self.pools:
             raise ValueError("calibration: wanted at least one pool, got none")
+        if self.start not in STARTS:
+            raise ValueError(f"calibration: start must be one of {', '.join(STARTS)}, got {self.start!r}")
         for pool in self.pools:
             parse(pool)
 
@@ -96,7 +100,7 @@ def run_experiment(settings: Settings, data_dir: Path | None, out: Path) -> None
         results = []
         with progress.count_steps("calibrating", len(settings.pools), console) as advance:
             for pool in settings.pools:
-                results.append(measure_pool(net, pool, error, images, test, settings.seed))
+                results.append(measure_pool(net, pool, error, images, test, settings.seed, settings.start))
                 advance()
     counts = {"train": len(batches.train.labels), "test": len(test), "calibrate": len(images)}
     lines = [asdict(result) for result in results]
@@ -149,16 +153,22 @@ def compute_error(net: nn.Module, images: Iterable[tuple[Tensor, Tensor]]) -> fl
 
 
 def measure_pool(
-    net: nn.Module, pool: str, error: float, images: Tensor, test: Iterable[tuple[Tensor, Tensor]], seed: int
+    net: nn.Module,
+    pool: str,
+    error: float,
+    images: Tensor,
+    test: Iterable[tuple[Tensor, Tensor]],
+    seed: int,
+    start: str,
 ) -> PoolResult:
     """A copy of the network with other pools, tested before and after it is calibrated."""
     torch.manual_seed(seed)  # start values of the pools
     other = copy.deepcopy(net)
-    convert(other, pool)
+    convert(other, pool, start=start)
     converted = compute_error(other, test)
-    start = time.perf_counter()
+    began = time.perf_counter()
     calibration = calibrate(other, images.split(BATCH), images=len(images))
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     calibrated = compute_error(other, test)
     return PoolResult(
         pool,
@@ -199,7 +209,7 @@ def format_page(settings: Settings, record: dict[str, Any], results: Sequence[Po
         )
         for result in results
     ]
-    text = PAGE.format(run=plan(settings), command=format_command(settings), **record["images"])
+    text = PAGE.format(run=plan(settings), settings=settings, command=format_command(settings), **record["images"])
     table = [heads.split("|"), ["---"] * 9, *rows]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in table)
     return f"{text}{lines}\n{hardware.format_machine(record)}\n"

@@ -15,7 +15,7 @@ from .results import Results
 
 TITLE = "The networks"
 SOURCE = "Table A1"
-CLAIM = "Six 3×3 and four 1×1 convolutions, two pools of stride 2, and a vote of the last map's cells."
+CLAIM = "Six 3×3 and four 1×1 convolutions, two pools, and a vote of the last map's cells."
 POOLS = ("max", "mixed", "gated", "tree2+max", "tree3+max", "tree+gated")
 DATA = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 

@@ -12,7 +12,7 @@ FIELDS = {
 }  # fmt: skip
 TABLE = ErrorTable(
     [
-        Row(row["label"], *FIELDS[name], paper={"cifar10": value} if (value := read_value(row["error"])) else {})
+        Row(row["label"], *FIELDS[name], paper={"cifar10": read_value(row["error"])}, paper_parameters=row["extra"])
         for name, row in PAPER["table3"].items()
     ],
     ("cifar10", "cifar10+"),

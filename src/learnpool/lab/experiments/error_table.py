@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...formatting import format_count, format_mean, format_number, format_range
@@ -26,12 +26,13 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row: pools by name, other fields of its runs, and the paper's errors by data set."""
+    """A row: pools by name, other fields of its runs, and what the paper has: errors by data set, extra parameters."""
 
     label: str
     pool: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Value] = field(default_factory=dict)
+    paper_parameters: str = ""
 
     def choose_pool(self, data: str) -> str:
         """The pools of this row on a data set."""
@@ -43,10 +44,11 @@ class Row:
 
 @dataclass(frozen=True)
 class ErrorTable:
-    """Rows × data sets; the first row is the baseline."""
+    """Rows × data sets; the first row is the baseline. ``notes`` follow the page's own on differences to the paper."""
 
     rows: Sequence[Row]
     data: Sequence[str]
+    notes: Sequence[str] = ()
 
     def plan(self, scale: Scale) -> list[Run]:
         """All runs of all cells."""
@@ -54,23 +56,31 @@ class ErrorTable:
 
     def build_page(self, scale: Scale, results: Results) -> Page:
         """A table for each data set with its chart, and a sentence for each."""
+        table = self if scale.changes.get("net", "dsn") == "dsn" else self._leave_out_paper()
         parts: list[Table | Figure] = []
         answer, record = [], {}
-        for data in scale.choose(self.data):
-            groups = {row.label: row.list_runs(scale, data) for row in self.rows}
+        chosen = scale.choose(self.data)
+        for data in chosen:
+            groups = {row.label: row.list_runs(scale, data) for row in table.rows}
             summaries = results.summarize(groups)
-            parts.append(self._build_table(scale, results, data, summaries))
+            parts.append(table._build_table(scale, results, data, summaries))
             answer += [
-                self._describe(data, summaries),
+                table._describe(data, summaries),
                 *results.list_caveats({label: groups[label] for label in summaries}),
             ]
             if len(summaries) > 1:
-                parts.append(figures.draw_differences([(row, summaries.get(row.label)) for row in self.rows], data))
+                parts.append(figures.draw_differences([(row, summaries.get(row.label)) for row in table.rows], data))
             record[data] = {label: list(summary.errors) for label, summary in summaries.items()}
-        other_data = [data for data in self.data if data not in scale.choose(self.data)]
-        if other_data:
-            parts.append(self._build_paper_table(other_data))
-        return Page(answer, parts, describe_differences(self.plan(scale)), record)
+        if other_data := [data for data in self.data if data not in chosen and table._is_published(data)]:
+            parts.append(table._build_paper_table(other_data))
+        return Page(answer, parts, [*describe_differences(self.plan(scale)), *table.notes], record)
+
+    def _leave_out_paper(self) -> ErrorTable:
+        """The same without the paper's numbers, which say nothing about another network."""
+        return replace(self, rows=[replace(row, paper={}, paper_parameters="") for row in self.rows], notes=())
+
+    def _is_published(self, data: str) -> bool:
+        return any(data in row.paper for row in self.rows)
 
     def _build_table(self, scale: Scale, results: Results, data: str, summaries: Mapping[str, PoolSummary]) -> Table:
         base = self.rows[0]
@@ -78,27 +88,29 @@ class ErrorTable:
             [Cell(row.label, row.choose_pool(data)), *self._make_cells(scale, results, data, row, summaries)]
             for row in self.rows
         ]
-        heads = [LABELS[data], "paper, %", "ours, %", f"difference to {base.label}", "parameters in pools", "seeds"]
+        heads = [LABELS[data], *["paper, %"] * self._is_published(data), "ours, %"]
+        heads += [f"difference to {base.label}", "extra parameters", "seeds"]
+        compared = format_count(max(0, len(summaries) - 1), "row")
         caption = (
             "Test error of the last epoch, mean ± standard deviation over seeds. Differences are taken seed by seed; "
             "below zero is better. Intervals and verdicts are those of paired t-tests, corrected together by Holm's "
-            "method over the rows of a table."
+            f"method for the {compared} compared here: a table with more rows is stricter."
         )
         return Table(heads, rows, caption)
 
     def _make_cells(
         self, scale: Scale, results: Results, data: str, row: Row, summaries: Mapping[str, PoolSummary]
     ) -> list[Cell]:
-        published = row.paper.get(data)
+        cells = [Cell(format_value(row.paper.get(data)))] * self._is_published(data)
+        parameters = f"paper: {row.paper_parameters}" if row.paper_parameters else ""
         entries = results.find_all(row.list_runs(scale, data))
-        cells = [Cell(format_value(published))]
         if not entries:
-            return [*cells, Cell("not run"), Cell("–"), Cell("–"), Cell("0")]
-        errors = [entry.result.test_error for entry in entries]
+            return [*cells, Cell("not run"), Cell("–"), Cell("–", parameters), Cell("0")]
         summary = summaries.get(row.label)
-        cells.append(Cell(format_mean(errors)))
+        cells.append(Cell(format_mean([entry.result.test_error for entry in entries])))
         cells.append(Cell("baseline") if row is self.rows[0] else make_difference_cell(summary, scale.seeds))
-        return [*cells, Cell(f"{entries[0].result.pool_parameters:,}"), Cell(str(len(entries)))]
+        extra = Cell("–" if summary is None else f"{summary.extra_parameters:,}".replace("-", "−"), parameters)
+        return [*cells, extra, Cell(str(len(entries)))]
 
     def _describe(self, data: str, summaries: Mapping[str, PoolSummary]) -> str:
         """Which pools are better or worse than the baseline, and which do not differ significantly."""

@@ -7,7 +7,7 @@ trained by the lab like any other run, and equal runs of several experiments are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +35,15 @@ LABELS = {
     "digits": "digits", "imagenet": "ImageNet", "imagenette": "Imagenette",
 }  # fmt: skip
 
+CHANGES: dict[str, Callable[[Any], str]] = {  # fields that are often changed, in words
+    "train_size": lambda size: "all training images" if size is None else f"{size:,} training images",
+    "epochs": lambda epochs: format_count(epochs, "epoch"),
+    "batch": lambda batch: f"batches of {batch}",
+    "rate": lambda rates: f"learning rate {', then '.join(f'{rate:g}' for rate in rates)}",
+    "precision": lambda precision: f"computed in {precision}",
+    "net": lambda net: f"network {net}",
+    "width": lambda width: f"{width:g} of the paper's channels",
+}
 
 # Values of fields that make no difference to some pools, so that one run of them serves all settings of the others.
 NO_START: dict[str, Any] = {"start": "neutral"}
@@ -66,16 +75,21 @@ class Scale:
             raise RunError(f"--set: {odd} is part of the experiment; see --data and --seeds")
         if self.seeds < 1:
             raise RunError(f"--seeds: wanted at least 1, got {self.seeds}")
+        self._make_example()  # refuses changes that no run can have
 
     def describe(self) -> str:
-        """``cifar10+, preset cpu, 5 seeds, train_size 10000``."""
-        words = [", ".join(self.data)] if self.data else []
+        """``CIFAR10+, preset cpu, 5 seeds, 10,000 training images``."""
+        words = [LABELS[name] for name in self.data or ()]
         words += [f"pools {', '.join(self.pools)}"] if self.pools else []
         words += [f"preset {self.preset}", format_count(self.seeds, "seed")]
-        for name, value in self.changes.items():
-            values = value if isinstance(value, tuple) else (value,)
-            words.append(f"{name} {', '.join(map(str, values))}")
+        example = self._make_example()
+        for name in self.changes:
+            value = getattr(example, name)
+            words.append(CHANGES[name](value) if name in CHANGES else f"{name} {value}")
         return ", ".join(words)
+
+    def _make_example(self) -> Run:
+        return self.make_run((self.data or ("cifar10",))[0], "max", seed=0)
 
     def choose(self, data: Sequence[str]) -> list[str]:
         """The data sets of an experiment that are asked for."""

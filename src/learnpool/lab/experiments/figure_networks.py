@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import data
 from ..comparison.comparison import FinishedRun
@@ -62,8 +62,3 @@ class FigureNetwork:
             for hook in hooks:
                 hook.remove()
         return {name: torch.cat(parts) for name, parts in outputs.items()}
-
-
-def list_pools(model: nn.Module) -> list[str]:
-    """The pools of the paper's network, in their order."""
-    return [name for name in ("pool1", "pool2") if hasattr(model, name)]

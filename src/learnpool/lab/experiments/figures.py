@@ -10,7 +10,7 @@ import matplotlib.figure
 import numpy as np
 
 from ...explanation.pictures import GREY, INK, PALE
-from ..comparison.charts import PLAIN, SERIES, open_figure, render_svg
+from ..comparison.charts import PLAIN, SERIES, draw_difference, open_figure, render_svg
 from ..comparison.summary import PoolSummary
 from .experiment import LABELS, Figure
 
@@ -21,14 +21,8 @@ def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) 
     with open_figure(0.42 * len(rows) + 1.0) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, (row, summary) in enumerate(rows):
-            colour = SERIES[place % len(SERIES)]
-            if summary is not None and (difference := summary.difference) is not None:
-                if (test := difference.test) is not None:
-                    axes.hlines(place, test.low, test.high, color=colour, linewidth=2.2, zorder=2)
-                face = colour if difference.is_significant else "none"
-                axes.scatter(
-                    [difference.mean], [place], s=46, facecolor=face, edgecolor=colour, linewidth=1.8, zorder=3
-                )
+            if summary is not None and summary.difference is not None:
+                draw_difference(axes, place, summary.difference)
             if place and base and (published := row.paper.get(data)):
                 axes.scatter([published[0] - base[0]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
         axes.set_yticks(range(len(rows)), [row.label for row, _ in rows], color=INK)
@@ -37,11 +31,9 @@ def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) 
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("better  ←  points more error")
         axes.margins(x=0.08)
-        svg = render_svg(figure, f"Difference to the baseline on {LABELS[data]}, ours and the paper's")
-    return Figure(
-        svg,
-        f"{LABELS[data]}: ours (circle with its interval; filled: significant) and the paper's (grey diamond)",
-    )
+        svg = render_svg(figure, f"Difference to the baseline on {LABELS[data]}")
+    published = " and the paper's (grey diamond)" if base else ""
+    return Figure(svg, f"{LABELS[data]}: ours (circle with its interval; filled: significant){published}")
 
 
 def draw_curves(

@@ -81,12 +81,22 @@ def build_page(scale: Scale, results: Results) -> Page:
         for net in NETS:
             answer += results.list_caveats({label: groups[net][label] for label in summaries[net]})
         record[data] = measured
+        notes += describe_images(data, results.find_all(plan(scale)))
     for net in NETS:
         runs = [run for data in choose_data(scale) for group in group_runs(scale, data, net).values() for run in group]
         notes += [f"{net}: {text}" for text in describe_differences(runs)]
     if not parts:
         parts.append(build_table(scale, "imagenet", {}, {}))
     return Page(answer or ["Nothing is finished yet: the paper's numbers stand alone."], parts, notes, record)
+
+
+def describe_images(data: str, entries: Sequence[FinishedRun]) -> list[str]:
+    """How many images there were, of another set than the paper's."""
+    entry = next((entry for entry in entries if entry.run.data == data), None)
+    if entry is None or data == "imagenet":
+        return []
+    counts = ", ".join(f"{use} {number:,}" for use, number in entry.result.images.items())
+    return [f"Images of {LABELS[data]} ({counts}), not ImageNet's 1.28 million of 1,000 classes."]
 
 
 def group_runs(scale: Scale, data: str, net: str) -> dict[str, list[Run]]:

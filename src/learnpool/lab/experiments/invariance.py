@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...formatting import format_number
+from ...formatting import format_mean, format_number, format_range
 from ..comparison.comparison import FinishedRun
+from ..comparison.summary import compute_differences
 from . import figures
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .figure_networks import DATA, POOLS, FigureNetwork, plan
@@ -25,6 +27,7 @@ CLAIM = (
     "Gated pooling and a 2-level tree have less error than max and average pooling at every amount of rotation, "
     "translation and scaling, except extreme down-scaling."
 )
+BASELINE = POOLS["max"]
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -58,77 +61,116 @@ def _list_amounts(first: int, last: int, step: int, unit: float = 1) -> list[flo
     return [round(k * unit, 10) for k in range(first, last + 1, step)]
 
 
-# what, unit, function, amounts, the amount that changes nothing
-CHANGES: dict[str, tuple[str, Callable[[Tensor, float], Tensor], list[float], float]] = {
-    "rotation": ("degrees", rotate, _list_amounts(-24, 24, 4), 0.0),
-    "vertical translation": ("pixels", shift, _list_amounts(-8, 8, 2), 0.0),
-    "scale": ("factor", scale_by, _list_amounts(6, 14, 1, 0.1), 1.0),
+class Change(NamedTuple):
+    """A kind of change: its unit, its function, the amounts tried, and the one that changes nothing."""
+
+    unit: str
+    apply: Callable[[Tensor, float], Tensor]
+    amounts: list[float]
+    nothing: float
+
+
+CHANGES = {
+    "rotation": Change("degrees", rotate, _list_amounts(-24, 24, 4), 0.0),
+    "vertical translation": Change("pixels", shift, _list_amounts(-8, 8, 2), 0.0),
+    "scale": Change("factor", scale_by, _list_amounts(6, 14, 1, 0.1), 1.0),
 }
+Errors = Mapping[str, Mapping[str, float]]  # of one network, by kind and amount
 
 
-def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
+def measure(results: Results, entry: FinishedRun) -> dict[str, dict[str, float]]:
     """The error of one network for every kind and amount of change."""
     network = FigureNetwork(entry, results.data_dir)
     return {
-        kind: {f"{amount:g}": network.compute_error(change, amount) for amount in amounts}
-        for kind, (_, change, amounts, _none) in CHANGES.items()
+        kind: {f"{amount:g}": network.compute_error(change.apply, amount) for amount in change.amounts}
+        for kind, change in CHANGES.items()
     }
 
 
 def build_page(scale: Scale, results: Results) -> Page:
-    """Three figures for each data set, and how often each pool has the least error."""
+    """Three figures for each data set, and how far each pool is from max over all amounts of a change."""
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
-        measurements = results.measure_groups(groups, "invariance", partial(measure, results))
-        record[data] = measurements
-        if not measurements:
+        runs = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
+        measured = results.measure_groups(runs, "invariance", partial(measure, results))
+        networks = {label: list(seeds.values()) for label, seeds in measured.items()}
+        record[data] = networks
+        if not networks:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
-        for kind, (unit, _change, amounts, _none) in CHANGES.items():
+        for kind, change in CHANGES.items():
             curves = {
-                label: [[one[kind][f"{amount:g}"] for amount in amounts] for one in seeds]
-                for label, seeds in measurements.items()
+                label: [[errors[kind][f"{amount:g}"] for amount in change.amounts] for errors in seeds]
+                for label, seeds in networks.items()
             }
-            parts.append(figures.draw_curves(curves, amounts, kind, unit))
-        parts.append(_count_wins(measurements, data))
-        answer.append(_describe(measurements, data))
+            parts.append(figures.draw_curves(curves, change.amounts, kind, change.unit))
+        test_images = next(entry for group in runs.values() for entry in results.find_all(group)).result.images["test"]
+        parts.append(_build_table(networks, data, 100 / test_images))
+        answer.append(_describe(networks, data))
     return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
-def _compute_means(measurements: Mapping[str, list[Mapping[str, Any]]], kind: str, amount: float) -> dict[str, float]:
-    """The error of each pool at one amount, over its seeds."""
-    return {label: sum(one[kind][f"{amount:g}"] for one in seeds) / len(seeds) for label, seeds in measurements.items()}
+def compute_changed_error(errors: Errors, kind: str) -> float:
+    """The mean error of one network over all amounts of a change but the one that changes nothing."""
+    nothing = f"{CHANGES[kind].nothing:g}"
+    return statistics.fmean(error for amount, error in errors[kind].items() if amount != nothing)
 
 
-def _count_wins(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
-    """At how many amounts each pool has the least mean error, and its error without any change."""
-    heads = [LABELS[data], "unchanged, %", *(f"least error, {kind}" for kind in CHANGES), "seeds"]
+def _build_table(networks: Mapping[str, Sequence[Errors]], data: str, step: float) -> Table:
+    """The error without any change and the mean over each kind of change, with the paired difference to max."""
+    columns: dict[str, Callable[[Errors], float]] = {"unchanged": lambda errors: errors["scale"]["1"]}
+    columns |= {kind: partial(compute_changed_error, kind=kind) for kind in CHANGES}
+    values = {
+        (label, column): [compute(errors) for errors in seeds]
+        for label, seeds in networks.items()
+        for column, compute in columns.items()
+    }
+    pairs = [(label, column) for label, column in values if label != BASELINE and BASELINE in networks]
+    changes = [
+        [ours - base for ours, base in zip(values[label, column], values[BASELINE, column], strict=True)]
+        for label, column in pairs
+    ]
+    differences = dict(zip(pairs, compute_differences(changes, step), strict=True))
     rows = []
-    for label, seeds in measurements.items():
-        plain = _compute_means(measurements, "rotation", 0.0)[label]
-        cells = [Cell(label), Cell(format_number(plain))]
-        for kind, (_, _change, amounts, _none) in CHANGES.items():
-            wins = sum(
-                min(m, key=lambda l: m[l]) == label for a in amounts if (m := _compute_means(measurements, kind, a))
-            )
-            cells.append(Cell(f"{wins} of {len(amounts)}"))
-        rows.append([*cells, Cell(str(len(seeds)))])
-    return Table(heads, rows, "Counted by the mean over seeds, without a test of significance.")
+    for label, seeds in networks.items():
+        cells = []
+        for column in columns:
+            note, kind = "", ""
+            if difference := differences.get((label, column)):
+                note = format_number(difference.mean)
+                if difference.test:
+                    note += f" ({format_range(difference.test.low, difference.test.high)})"
+                    kind = str(difference.verdict) if difference.is_significant else ""
+            cells.append(Cell(format_mean(values[label, column]), note, kind))
+        rows.append([Cell(label), *cells, Cell(str(len(seeds)))])
+    caption = (
+        "Test error in percent, mean ± standard deviation over seeds; of a kind of change the mean over all its "
+        f"amounts. In small print the difference to {BASELINE}, seed by seed, with the interval of a paired t-test, "
+        "corrected by Holm's method for all differences of this table."
+    )
+    heads = [LABELS[data], "unchanged", *(f"under {kind}" for kind in CHANGES), "seeds"]
+    return Table(heads, rows, caption)
 
 
-def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
-    """At how many of all amounts the learned pools have less mean error than both fixed ones."""
+def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:
+    """At how many amounts of each change the learned pools have less mean error than both fixed ones."""
+    if not {"max", "average"} <= networks.keys():
+        return f"{LABELS[data]}: not all networks are finished."
+    means = {
+        label: {
+            (kind, amount): statistics.fmean(errors[kind][f"{amount:g}"] for errors in seeds)
+            for kind, change in CHANGES.items()
+            for amount in change.amounts
+            if amount != change.nothing
+        }
+        for label, seeds in networks.items()
+    }
     clauses = []
-    for learned in ("gated", "tree"):
-        if learned not in measurements or not {"max", "average"} <= measurements.keys():
-            continue
-        amounts = [(kind, amount) for kind, (_, _c, values, _n) in CHANGES.items() for amount in values]
-        ahead = [
-            m[learned] < min(m["max"], m["average"])
-            for kind, a in amounts
-            if (m := _compute_means(measurements, kind, a))
-        ]
-        clauses.append(f"{learned} pooling has less mean error than both at {sum(ahead)} of {len(ahead)} amounts")
-    return f"{LABELS[data]}: {'; '.join(clauses) or 'not all networks are finished'}."
+    for label in ("gated", "tree"):
+        if label in networks:
+            ahead = [at for at, mean in means[label].items() if mean < min(means["max"][at], means["average"][at])]
+            of_kind = [f"{sum(k == kind for k, _ in ahead)} of {len(c.amounts) - 1}" for kind, c in CHANGES.items()]
+            counts = ", ".join(f"{kind} {count}" for kind, count in zip(CHANGES, of_kind, strict=True))
+            clauses.append(f"{label} pooling has less mean error than max and average at these amounts: {counts}")
+    return f"{LABELS[data]}: {'; '.join(clauses)}."

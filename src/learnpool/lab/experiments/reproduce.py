@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from markupsafe import Markup
 from rich.console import Console
 
 from ... import __version__
-from ...formatting import format_count
 from ...names import suggest
 from .. import files, hardware, progress
 from ..comparison.compare import train_missing
@@ -62,17 +62,20 @@ def reproduce(
     scale: Scale,
     out: Path,
     *,
-    command: str,
+    words: Sequence[str] = (),
     console: Console | None = None,
     **options: Any,
 ) -> list[Path]:
-    """Train what is missing in ``out/runs``, then write ``index.html`` and a page for each experiment."""
+    """Train what is missing in ``out/runs``, then write ``index.html`` and a page for each experiment.
+
+    ``words`` are the options of the command line, to be shown on the pages.
+    """
     runs = plan(names, scale)
     files.make_directory(out / "runs")
     if runs:
         train_missing(runs, out / "runs", console=console, **options)
     shared = {name: options[name] for name in ("data_dir", "threads") if name in options}
-    return write_site(names, scale, out, command=command, console=console, **shared)
+    return write_site(names, scale, out, words=words, console=console, **shared)
 
 
 def write_site(
@@ -80,7 +83,7 @@ def write_site(
     scale: Scale,
     out: Path,
     *,
-    command: str,
+    words: Sequence[str] = (),
     data_dir: Path | None = None,
     threads: int = 1,
     console: Console | None = None,
@@ -100,18 +103,37 @@ def write_site(
                 "in_paper": name in (*IN_PAPER, *LARGE),
                 "contradictions": contradictions,
             }
-            content = render("page.html", page=page, scale=scale, command=command, **about)
+            described = scale.describe() if experiment.plan(scale) else ""  # where nothing is trained it has no say
+            record = {"answer": list(page.answer), "scale": described, "options": list(words)}
+            content = render("page.html", page=page, record=record, command=format_command([name], words), **about)
             pages.append(out / f"{name}.html")
             files.write_bytes(pages[-1], content.encode())
-            files.write_json(out / f"{name}.json", {"answer": list(page.answer), **page.data})
+            files.write_json(out / f"{name}.json", {**record, **page.data})
         show(len(names), len(names), "")
-    experiments = [(name, find(name)) for name in NAMES if (out / f"{name}.html").exists()]
-    answers = {name: _read(out / f"{name}.json")["answer"] for name, _ in experiments}
-    files.write_json(out / "index.json", {"scale": scale.describe()})
-    others = {path.parent.name: _read(path)["scale"] for path in sorted(out.glob("*/index.json"))}
-    index = render("index.html", experiments=experiments, answers=answers, others=others, scale=scale, command=command)
-    files.write_bytes(out / "index.html", index.encode())
+    files.write_bytes(out / "index.html", render_index(out).encode())
     return [out / "index.html", *pages]
+
+
+def render_index(out: Path) -> str:
+    """The list of all pages in ``out``, which may have been written at several scales, and of sites below it."""
+    records = {name: _read(out / f"{name}.json") for name in NAMES if (out / f"{name}.html").exists()}
+    commands: dict[tuple[str, ...], list[str]] = {}
+    for name, record in records.items():
+        commands.setdefault(tuple(record["options"]), []).append(name)
+    scales = list(dict.fromkeys(record["scale"] for record in records.values() if record["scale"]))
+    files.write_json(out / "index.json", {"scales": scales})
+    return render(
+        "index.html",
+        experiments=[(name, find(name), record) for name, record in records.items()],
+        scales=scales,
+        others={path.parent.name: _read(path)["scales"] for path in sorted(out.glob("*/index.json"))},
+        commands=[format_command(names, words) for words, names in commands.items()],
+    )
+
+
+def format_command(names: Sequence[str], words: Sequence[str]) -> str:
+    """The command line that repeats some experiments."""
+    return shlex.join(["learnpool", "reproduce", *names, *words])
 
 
 def _read(path: Path) -> Any:
@@ -121,6 +143,6 @@ def _read(path: Path) -> Any:
 def render(template: str, **values: Any) -> str:
     """A page of the site."""
     environment = make_environment("experiments", "comparison")
-    environment.filters |= {"count": format_count, "picture": lambda figure: Markup(figure.svg)}
+    environment.filters["picture"] = lambda figure: Markup(figure.svg)
     environment.tests["figure"] = lambda part: isinstance(part, Figure)
     return environment.get_template(template).render(version=__version__, **values)

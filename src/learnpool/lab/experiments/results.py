@@ -69,11 +69,19 @@ class Results:
 
     def measure_groups(
         self, groups: Mapping[str, Sequence[Run]], name: str, make: Callable[[FinishedRun], Any]
-    ) -> dict[str, list[Any]]:
-        """``measure`` of every finished run of each group; groups without any are left out."""
-        values = {label: [self.measure(run, name, make) for run in runs] for label, runs in groups.items()}
-        finished = {label: [value for value in row if value is not None] for label, row in values.items()}
-        return {label: row for label, row in finished.items() if row}
+    ) -> dict[str, dict[int, Any]]:
+        """``measure`` by group and seed, for the seeds that all groups have finished; groups without any are left out.
+
+        So that means over seeds are of the same seeds.
+        """
+        finished = {label: {run.seed: run for run in runs if self.find(run)} for label, runs in groups.items()}
+        finished = {label: runs for label, runs in finished.items() if runs}
+        shared = set.intersection(*(set(runs) for runs in finished.values())) if finished else set()
+        return {
+            label: {seed: self.measure(runs[seed], name, make) for seed in sorted(shared)}
+            for label, runs in finished.items()
+            if shared
+        }
 
     def measure_once(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of ``make()``, cached as ``name.json`` beside the runs."""

@@ -1,6 +1,6 @@
 """Table 1: max against stochastic, 50/50, mixed and gated pooling in one network."""
 
-from ..paper import PAPER, read_table
+from ..paper import PAPER, SETS, read_table
 from .error_table import ErrorTable, Row
 
 TITLE = "Mixed and gated pooling"
@@ -12,6 +12,6 @@ CLAIM = (
 PAPERS = {pool: {**errors, **read_table("table1_text").get(pool, {})} for pool, errors in read_table("table1").items()}
 TABLE = ErrorTable(
     [Row(row["label"], pool, paper=PAPERS[pool]) for pool, row in PAPER["table1"].items()],
-    ("mnist", "cifar10", "cifar10+", "cifar100", "svhn"),
+    SETS,
 )
 plan, build_page = TABLE.plan, TABLE.build_page

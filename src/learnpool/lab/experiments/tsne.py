@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...formatting import format_number
+from ...formatting import format_mean, format_number
 from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
 from . import figures
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
-from .figure_networks import DATA, POOLS, FigureNetwork, list_pools, plan
+from .figure_networks import DATA, POOLS, FigureNetwork, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -29,6 +29,7 @@ CLAIM = (
     "more than the first."
 )
 LAYERS = {"pool1": "first pool", "pool2": "second pool"}
+NAMED = ("airplane", "bird", "truck")  # in the claim
 IMAGES, SEED, COMPONENTS, PERPLEXITY, NEIGHBOURS = 800, 0, 50, 30, 10
 
 
@@ -38,8 +39,8 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     index = sample_balanced(network.test.labels, min(IMAGES, len(network.test)), SEED)
     labels = network.test.labels[index].numpy()
     record: dict[str, Any] = {"labels": labels.tolist(), "classes": list(network.classes)}
-    for name, features in network.compute_features(list_pools(network.model), index).items():
-        reduced = reduce(features)
+    for name, features in network.compute_features([*LAYERS], index).items():
+        reduced = reduce_dimensions(features)
         points = embed(reduced)
         record[name] = {
             "points": np.round(points, 3).tolist(),
@@ -49,7 +50,7 @@ def measure(results: Results, entry: FinishedRun) -> dict[str, Any]:
     return record
 
 
-def reduce(features: torch.Tensor) -> np.ndarray[Any, Any]:
+def reduce_dimensions(features: torch.Tensor) -> np.ndarray[Any, Any]:
     """The leading principal components, ``[images, 50]``."""
     from sklearn.decomposition import PCA
 
@@ -71,18 +72,15 @@ def embed(reduced: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def measure_separation(x: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Silhouette, and the part of each image's 10 nearest neighbours that are of its class: in all, and by class."""
-    from sklearn.metrics import silhouette_samples
+    from sklearn.metrics import silhouette_score
     from sklearn.neighbors import NearestNeighbors
 
     near = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(x) - 1)).fit(x).kneighbors(return_distance=False)
     pure = (labels[near] == labels[:, None]).mean(1)
-    silhouette = silhouette_samples(x, labels)
-    kinds = np.unique(labels)
     return {
-        "silhouette": float(silhouette.mean()),
+        "silhouette": float(silhouette_score(x, labels)),
         "purity": float(pure.mean()),
-        "purity_by_class": {str(int(k)): float(pure[labels == k].mean()) for k in kinds},
-        "silhouette_by_class": {str(int(k)): float(silhouette[labels == k].mean()) for k in kinds},
+        "purity_by_class": {str(int(kind)): float(pure[labels == kind].mean()) for kind in np.unique(labels)},
     }
 
 
@@ -92,22 +90,25 @@ def build_page(scale: Scale, results: Results) -> Page:
     answer, record = [], {}
     for data in scale.choose(DATA):
         groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
-        measurements = results.measure_groups(groups, "tsne", partial(measure, results))
-        if not measurements:
+        measured = results.measure_groups(groups, "tsne", partial(measure, results))
+        if not measured:
             answer.append(f"{LABELS[data]}: no run is finished yet.")
             continue
+        measurements = {label: list(seeds.values()) for label, seeds in measured.items()}
         panels = {
             f"{label}, {LAYERS[layer]}": (seeds[0][layer]["points"], seeds[0]["labels"])
             for layer in LAYERS
             for label, seeds in measurements.items()
         }
-        classes = next(iter(measurements.values()))[0]["classes"]
+        first, seed = next(iter(measurements.values()))[0], next(iter(next(iter(measured.values()))))
+        classes = first["classes"]
         svg = figures.draw_scatter(panels, classes, columns=len(measurements))
-        parts.append(
-            Figure(svg, f"{LABELS[data]}: the same {IMAGES} test images through each network, seed 0", wide=True)
-        )
+        images = f"the same {len(first['labels'])} test images, as many of each class, through each network"
+        parts.append(Figure(svg, f"{LABELS[data]}: {images}, seed {seed}", wide=True))
         parts += [_build_overall_table(measurements, data), _build_class_table(measurements, classes)]
         answer.append(_describe(measurements, data))
+        if set(NAMED) <= set(classes):
+            answer.append(_describe_classes(measurements, [classes.index(name) for name in NAMED]))
         record[data] = {
             label: [{layer: one[layer]["features"] for layer in LAYERS} for one in seeds]
             for label, seeds in measurements.items()
@@ -115,8 +116,17 @@ def build_page(scale: Scale, results: Results) -> Page:
     return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
+def _list_values(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> list[float]:
+    return [one[layer][space][what] for one in seeds]
+
+
 def _compute_mean(seeds: list[Mapping[str, Any]], layer: str, space: str, what: str) -> float:
-    return statistics.fmean(one[layer][space][what] for one in seeds)
+    return statistics.fmean(_list_values(seeds, layer, space, what))
+
+
+def _list_purities(seeds: list[Mapping[str, Any]], kind: int) -> list[float]:
+    """The purity of one class behind the second pool, by seed."""
+    return [one["pool2"]["features"]["purity_by_class"][str(kind)] for one in seeds]
 
 
 def _build_overall_table(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
@@ -127,31 +137,21 @@ def _build_overall_table(measurements: Mapping[str, list[Mapping[str, Any]]], da
     rows = [
         [
             Cell(label),
-            *(Cell(format_number(_compute_mean(seeds, *column))) for column in columns),
+            *(Cell(format_mean(_list_values(seeds, *column))) for column in columns),
             Cell(str(len(seeds))),
         ]
         for label, seeds in measurements.items()
     ]
     caption = (
-        f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Means over seeds; "
-        "the principal components say more than the picture, which t-SNE may distort."
+        f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Means ± "
+        "standard deviation over seeds; the principal components say more than the picture, which t-SNE may distort."
     )
     return Table(heads, rows, caption)
 
 
 def _build_class_table(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
     rows = [
-        [
-            Cell(label),
-            *(
-                Cell(
-                    format_number(
-                        statistics.fmean(one["pool2"]["features"]["purity_by_class"][str(k)] for one in seeds)
-                    )
-                )
-                for k in range(len(classes))
-            ),
-        ]
+        [Cell(label), *(Cell(format_mean(_list_purities(seeds, kind))) for kind in range(len(classes)))]
         for label, seeds in measurements.items()
     ]
     return Table(["Purity behind the second pool", *classes], rows, "In the space of the principal components.")
@@ -170,3 +170,13 @@ def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) ->
         f"({', '.join(f'{label} {format_number(value)}' for label, value in purity.items())}); "
         f"classes there are {order}."
     )
+
+
+def _describe_classes(measurements: Mapping[str, list[Mapping[str, Any]]], kinds: list[int]) -> str:
+    """The purity of the classes the paper names."""
+    purities = {
+        label: ", ".join(format_number(statistics.fmean(_list_purities(seeds, kind))) for kind in kinds)
+        for label, seeds in measurements.items()
+    }
+    of_pools = "; ".join(f"{label} {numbers}" for label, numbers in purities.items())
+    return f"Purity of {', '.join(NAMED)} there: {of_pools}."

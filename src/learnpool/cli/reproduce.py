@@ -71,6 +71,7 @@ def reproduce(
     words += ["--train-size", str(train_size)] if train_size is not None else []
     words += [word for text in change or [] for word in ("--set", text)]
     words += ["--data-dir", str(data_dir)] if data_dir else []
+    words += ["--threads", str(threads)] if threads != 1 else []
     words += ["--out", str(out)]
     arguments: dict[str, Any] = {"data_dir": data_dir, "threads": threads, "device": device, "workers": workers}
     with options.report_interrupted_runs(out):

@@ -51,13 +51,16 @@ def test_differences_to_max_are_paired_by_seed():
         "max": [make_errors(10.0, 30.0), make_errors(20.0, 50.0)],
         "gated": [make_errors(9.0, 31.0), make_errors(19.2, 51.0)],
     }
-    table = invariance._build_table(networks, "cifar10", step=0.01)
+    comparison = invariance.compare_networks(networks, step=0.01)
+    table = invariance._build_table(networks, comparison, "cifar10")
     maximum, gated = table.rows
     assert [cell.text for cell in maximum] == ["max", "15.00 ± 7.07", *["40.00 ± 14.14"] * 3, "2"]
     assert all(cell.note == "" for cell in maximum)
     assert gated[1].note.startswith("−0.90 (")
     assert (gated[2].note[:6], gated[2].kind) == ("1.00 (", "worse")  # the same in both seeds
     assert gated[1].kind == ""
+    worse = "; ".join(f"gated worse, {kind}" for kind in invariance.CHANGES)
+    assert invariance._describe_differences(comparison).endswith(f"a change: {worse}.")
 
 
 def test_the_answer_counts_amounts_at_which_both_fixed_pools_are_behind():

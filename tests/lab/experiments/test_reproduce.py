@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from learnpool.lab.experiments import configurations, invariance, reproduce, starts, tsne
+from learnpool.lab.experiments import configurations, invariance, reproduce, starts, timing, tsne
 from learnpool.lab.experiments.experiment import VARIANTS, Scale
 from learnpool.lab.experiments.figure_networks import FigureNetwork
 from learnpool.lab.experiments.results import Results
@@ -27,6 +27,7 @@ def site(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper")
     patch = pytest.MonkeyPatch()
     patch.setattr(tsne, "IMAGES", 60)
+    patch.setattr(timing, "SECONDS", 0.0)
     patch.setattr(starts, "CHOICES", CHOICES)
     for run in reproduce.plan(reproduce.NAMES, TINY)[:-1]:
         train(run, out / "runs", threads=1)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ...formatting import format_mean, format_number, format_range
 from ..comparison.comparison import FinishedRun
-from ..comparison.summary import compute_differences
+from ..comparison.summary import PairedDifference, compute_differences
 from . import figures
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
 from .figure_networks import DATA, POOLS, FigureNetwork, plan
@@ -27,7 +27,7 @@ CLAIM = (
     "Gated pooling and a 2-level tree have less error than max and average pooling at every amount of rotation, "
     "translation and scaling, except extreme down-scaling."
 )
-BASELINE = POOLS["max"]
+BASELINE, UNCHANGED = POOLS["max"], "unchanged"
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -106,8 +106,9 @@ def build_page(scale: Scale, results: Results) -> Page:
             }
             parts.append(figures.draw_curves(curves, change.amounts, kind, change.unit))
         test_images = next(entry for group in runs.values() for entry in results.find_all(group)).result.images["test"]
-        parts.append(_build_table(networks, data, 100 / test_images))
-        answer.append(_describe(networks, data))
+        comparison = compare_networks(networks, 100 / test_images)
+        parts.append(_build_table(networks, comparison, data))
+        answer += [_describe(networks, data), _describe_differences(comparison)]
     return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
@@ -117,9 +118,16 @@ def compute_changed_error(errors: Errors, kind: str) -> float:
     return statistics.fmean(error for amount, error in errors[kind].items() if amount != nothing)
 
 
-def _build_table(networks: Mapping[str, Sequence[Errors]], data: str, step: float) -> Table:
-    """The error without any change and the mean over each kind of change, with the paired difference to max."""
-    columns: dict[str, Callable[[Errors], float]] = {"unchanged": lambda errors: errors["scale"]["1"]}
+class Comparison(NamedTuple):
+    """By network and column of the table: errors by seed, and the paired difference to max."""
+
+    errors: dict[tuple[str, str], list[float]]
+    differences: dict[tuple[str, str], PairedDifference]
+
+
+def compare_networks(networks: Mapping[str, Sequence[Errors]], step: float) -> Comparison:
+    """Errors of the unchanged images and means over each kind of change; all differences are tested together."""
+    columns: dict[str, Callable[[Errors], float]] = {UNCHANGED: lambda errors: errors["scale"]["1"]}
     columns |= {kind: partial(compute_changed_error, kind=kind) for kind in CHANGES}
     values = {
         (label, column): [compute(errors) for errors in seeds]
@@ -131,26 +139,40 @@ def _build_table(networks: Mapping[str, Sequence[Errors]], data: str, step: floa
         [ours - base for ours, base in zip(values[label, column], values[BASELINE, column], strict=True)]
         for label, column in pairs
     ]
-    differences = dict(zip(pairs, compute_differences(changes, step), strict=True))
+    return Comparison(values, dict(zip(pairs, compute_differences(changes, step), strict=True)))
+
+
+def _build_table(networks: Mapping[str, Sequence[Errors]], comparison: Comparison, data: str) -> Table:
+    columns = (UNCHANGED, *CHANGES)
     rows = []
     for label, seeds in networks.items():
         cells = []
         for column in columns:
             note, kind = "", ""
-            if difference := differences.get((label, column)):
+            if difference := comparison.differences.get((label, column)):
                 note = format_number(difference.mean)
                 if difference.test:
                     note += f" ({format_range(difference.test.low, difference.test.high)})"
                     kind = str(difference.verdict) if difference.is_significant else ""
-            cells.append(Cell(format_mean(values[label, column]), note, kind))
+            cells.append(Cell(format_mean(comparison.errors[label, column]), note, kind))
         rows.append([Cell(label), *cells, Cell(str(len(seeds)))])
     caption = (
         "Test error in percent, mean ± standard deviation over seeds; of a kind of change the mean over all its "
         f"amounts. In small print the difference to {BASELINE}, seed by seed, with the interval of a paired t-test, "
-        "corrected by Holm's method for all differences of this table."
+        f"corrected by Holm's method for the {len(comparison.differences)} differences of this table."
     )
-    heads = [LABELS[data], "unchanged", *(f"under {kind}" for kind in CHANGES), "seeds"]
-    return Table(heads, rows, caption)
+    return Table([LABELS[data], *columns, "seeds"], rows, caption)
+
+
+def _describe_differences(comparison: Comparison) -> str:
+    """Which differences to max are significant."""
+    found = [
+        f"{label} {difference.verdict}, {column}"
+        for (label, column), difference in comparison.differences.items()
+        if difference.is_significant
+    ]
+    pools = "; ".join(found) or "none"
+    return f"Significant differences to {BASELINE}, in the mean over all amounts of a change: {pools}."
 
 
 def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...formatting import format_mean, format_number
+from ...formatting import format_count, format_mean, format_number
 from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
 from . import figures
@@ -130,31 +130,32 @@ def _list_purities(seeds: list[Mapping[str, Any]], kind: int) -> list[float]:
 
 
 def _build_overall_table(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> Table:
-    spaces, measures = ("features", "plane"), ("purity", "silhouette")
-    columns = [(layer, space, what) for layer in LAYERS for space in spaces for what in measures]
-    titles = {"features": "50-D", "plane": "2-D"}
-    heads = [LABELS[data], *(f"{LAYERS[layer]}: {what}, {titles[space]}" for layer, space, what in columns), "seeds"]
+    titles = {"features": f"{COMPONENTS} dimensions", "plane": "2 dimensions"}
     rows = [
         [
-            Cell(label),
-            *(Cell(format_mean(_list_values(seeds, *column))) for column in columns),
-            Cell(str(len(seeds))),
+            Cell(f"{LAYERS[layer]}, {what} in {title}"),
+            *(Cell(format_mean(_list_values(seeds, layer, space, what))) for seeds in measurements.values()),
         ]
-        for label, seeds in measurements.items()
+        for layer in LAYERS
+        for space, title in titles.items()
+        for what in ("purity", "silhouette")
     ]
+    seeds = format_count(len(next(iter(measurements.values()))), "seed")
     caption = (
-        f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Means ± "
-        "standard deviation over seeds; the principal components say more than the picture, which t-SNE may distort."
+        f"Purity: the part of an image's {NEIGHBOURS} nearest neighbours that are of its class. Mean ± standard "
+        f"deviation over {seeds}; the principal components say more than the picture, which t-SNE may distort."
     )
-    return Table(heads, rows, caption)
+    return Table([LABELS[data], *measurements], rows, caption)
 
 
 def _build_class_table(measurements: Mapping[str, list[Mapping[str, Any]]], classes: list[str]) -> Table:
     rows = [
-        [Cell(label), *(Cell(format_mean(_list_purities(seeds, kind))) for kind in range(len(classes)))]
-        for label, seeds in measurements.items()
+        [Cell(name), *(Cell(format_mean(_list_purities(seeds, kind))) for seeds in measurements.values())]
+        for kind, name in enumerate(classes)
     ]
-    return Table(["Purity behind the second pool", *classes], rows, "In the space of the principal components.")
+    return Table(
+        ["Purity behind the second pool", *measurements], rows, f"Among the {COMPONENTS} principal components."
+    )
 
 
 def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:

@@ -65,7 +65,7 @@ def test_every_cell(results):
     ours, other = table.rows[1:]
     assert ours[3].kind == "better"  # one point in every seed
     assert (ours[4].note, other[3].note, other[3].kind) == ("paper: 18", "one seed", "")
-    assert "for the 2 rows compared here" in table.caption
+    assert "for the 1 row tested here" in table.caption
     verdicts = "better than Baseline: “Ours”; not to be judged by one seed against Baseline: “Other”"
     assert page.answer == [f"CIFAR10 (Baseline 22.00 % over 3 seeds): {verdicts}."]
     assert len(page.parts) == 2  # with its chart: the paper has nothing on MNIST to add

@@ -22,7 +22,8 @@ def test_translation_is_downwards():
 
 
 def test_scale_is_around_the_centre():
-    assert int(invariance.scale_by(make_image(), 2)[0, 0].argmax()) in (0 * 9 + 4, 1 * 9 + 4)  # twice as far from it
+    assert int(invariance.scale_by(make_image(), 2)[0, 0, 0, 4]) == 200  # from two rows above it to four
+    assert int(invariance.scale_by(make_image().transpose(2, 3), 2)[0, 0, 4, 0]) == 200
 
 
 def test_images_of_any_shape_turn_without_shear():
@@ -56,11 +57,16 @@ def test_differences_to_max_are_paired_by_seed():
     maximum, gated = table.rows
     assert [cell.text for cell in maximum] == ["max", "15.00 ± 7.07", *["40.00 ± 14.14"] * 3, "2"]
     assert all(cell.note == "" for cell in maximum)
-    assert gated[1].note.startswith("−0.90 (")
+    assert gated[1].text == "14.10 ± 7.21"
     assert (gated[2].note[:6], gated[2].kind) == ("1.00 (", "worse")  # the same in both seeds
-    assert gated[1].kind == ""
-    worse = "; ".join(f"gated worse, {kind}" for kind in invariance.CHANGES)
-    assert invariance._describe_differences(comparison).endswith(f"a change: {worse}.")
+    worse = "; ".join(f"gated worse under {kind}" for kind in invariance.CHANGES)
+    assert f"in the mean over a change: {worse} (the intervals are ± " in invariance.describe_significance(comparison)
+
+
+def test_one_seed_is_not_tested():
+    networks = {"max": [make_errors(10.0, 30.0)], "gated": [make_errors(9.0, 31.0)]}
+    sentence = invariance.describe_significance(invariance.compare_networks(networks, step=0.01))
+    assert sentence == "Differences to max were not tested: that takes two seeds."
 
 
 def test_the_answer_counts_amounts_at_which_both_fixed_pools_are_behind():
@@ -72,7 +78,7 @@ def test_the_answer_counts_amounts_at_which_both_fixed_pools_are_behind():
     }
     networks["gated"][0]["scale"]["0.6"] = 40.0
     sentence = invariance._describe(networks, "cifar10")
-    counts = "rotation 12 of 12, vertical translation 8 of 8, scale 7 of 8"
-    assert f"gated pooling has less mean error than max and average at these amounts: {counts};" in sentence
-    assert "rotation 0 of 12, vertical translation 0 of 8, scale 0 of 8." in sentence
+    counts = "12 of 12 amounts of rotation, 8 of 8 amounts of vertical translation, 7 of 8 amounts of scale"
+    assert f"gated pooling has less mean error than both max and average at {counts};" in sentence
+    assert "0 of 12 amounts of rotation, 0 of 8 amounts of vertical translation, 0 of 8 amounts of scale." in sentence
     assert invariance._describe({"max": networks["max"]}, "cifar10") == "CIFAR10: not all networks are finished."

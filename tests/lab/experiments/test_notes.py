@@ -12,7 +12,10 @@ def test_differences_to_the_papers_recipe_are_named():
     assert "So that the pools learn" not in text  # max has nothing to learn
     text = " ".join(describe_differences([preset("cpu", "cifar10", pool="gated", net="learnpool.nets:small")]))
     assert "Another network than the paper's: learnpool.nets:small." in text
-    assert "So that the pools learn: masks and filters start spread, not N(0, 0.5); they learn at 3 times" in text
+    assert (
+        "So that the pools learn: masks and filters start spread, not N(0, 0.5); their parameters learn at 3 times"
+        in text
+    )
     assert "channels" not in text
 
 
@@ -28,6 +31,11 @@ def test_the_schedule_is_named_as_it_is():
     text = " ".join(describe_differences([run]))
     assert "steps at fixed places, not steps on a plateau of the validation error" in text
     assert "learning rate 0.1, then 0.01, not 0.025, then 0.0125, then 0.0001" in text
+
+
+def test_a_proportion_has_a_rate_but_no_start():
+    text = " ".join(describe_differences([preset("cpu", "cifar10", pool=pool) for pool in ("max", "mixed")]))
+    assert "So that the pools learn: their parameters learn at 3 times the common rate; and are not decayed." in text
 
 
 def test_what_a_page_is_about_is_left_out():

@@ -21,12 +21,28 @@ def test_separation_of_two_clusters_and_one_stray(monkeypatch):
 
 
 def make_record(purity: float) -> dict:
-    by_class = {str(kind): purity + kind / 100 for kind in range(10)}
-    return {layer: {space: {"purity": purity, "silhouette": 0.5, "purity_by_class": by_class} for space in
-            ("features", "plane")} for layer in tsne.LAYERS}  # fmt: skip
+    """The given purity behind the second pool, among all features; others elsewhere."""
+    record = {}
+    for layer, less in zip(tsne.LAYERS, (0.1, 0.0), strict=True):
+        record[layer] = {}
+        for space, more in (("features", 0.0), ("plane", 0.3)):
+            value = purity - less + more
+            by_class = {str(kind): value + kind / 100 for kind in range(10)}
+            record[layer][space] = {"purity": value, "silhouette": 0.5, "purity_by_class": by_class}
+    return record
 
 
 def test_the_classes_of_the_claim_are_answered_by_name():
     measured = {"max": [make_record(0.2), make_record(0.4)], "gated": [make_record(0.5)]}
     text = tsne._describe_classes(measured, [0, 2, 9])
-    assert text == "Purity of airplane, bird, truck there: max 0.30, 0.32, 0.39; gated 0.50, 0.52, 0.59."
+    assert text == "The same for airplane, bird, truck: max 0.30, 0.32, 0.39; gated 0.50, 0.52, 0.59."
+
+
+def test_the_answer_says_whether_the_second_pool_separates_more():
+    measured = {"max": [make_record(0.2), make_record(0.4)], "gated": [make_record(0.5)]}
+    text = tsne._describe(measured, "cifar10")
+    assert text.endswith("is higher than behind the first: max 0.30 ± 0.14, gated 0.50.")
+    worse = make_record(0.2)
+    worse["pool1"], worse["pool2"] = worse["pool2"], worse["pool1"]
+    text = tsne._describe(measured | {"tree": [worse]}, "cifar10")
+    assert "is not higher than behind the first with tree: max 0.30" in text

@@ -38,7 +38,17 @@ def build_page(scale: Scale, results: Results) -> Page:
         counts.append([Cell(LABELS[data]), Cell(f"{total:,}"), *(Cell(f"{n:,}") for n in record[data].values())])
     heads = ["Parameters", "of the network with max", *(f"more, {pool}" for pool in POOLS)]
     parts.append(Table(heads, counts, "Without the heads of deep supervision, which are removed in training."))
-    return Page([f"{format_count(len(names), 'network')}, built and run once to read the shapes."], parts, (), record)
+    return Page([_count_layers(data) for data in names], parts, (), record)
+
+
+def _count_layers(data: str) -> str:
+    """``CIFAR10: 6 3×3 and 4 1×1 convolutions, …``, counted in the network."""
+    net = dsn(data, "max", supervise=False)
+    sizes = [layer.kernel_size[0] for layer in net.modules() if isinstance(layer, nn.Conv2d)]
+    pools = format_count(sum(isinstance(layer, nn.MaxPool2d) for layer in net.modules()), "pool")
+    convolutions = f"{sizes.count(3)} 3×3 and {sizes.count(1)} 1×1 convolutions"
+    total = sum(p.numel() for p in net.parameters())
+    return f"{LABELS[data]}: {convolutions}, {pools}, {total:,} parameters with max pools."
 
 
 def _count_pool_parameters(data: str, pool: str) -> int:

@@ -88,20 +88,22 @@ class ErrorTable:
             [Cell(row.label, row.choose_pool(data)), *self._make_cells(scale, results, data, row, summaries)]
             for row in self.rows
         ]
-        heads = [LABELS[data], *["paper, %"] * self._is_published(data), "ours, %"]
-        heads += [f"difference to {base.label}", "extra parameters", "seeds"]
-        compared = format_count(max(0, len(summaries) - 1), "row")
+        heads = [LABELS[data], "ours, %", f"difference to {base.label}", "extra parameters", "seeds"]
+        if self._is_published(data):
+            heads.insert(1, "paper, %")
+        tested = [summary for summary in summaries.values() if summary.difference and summary.difference.test]
         caption = (
-            "Test error of the last epoch, mean ± standard deviation over seeds. Differences are taken seed by seed; "
-            "below zero is better. Intervals and verdicts are those of paired t-tests, corrected together by Holm's "
-            f"method for the {compared} compared here: a table with more rows is stricter."
+            "Test error of the last epoch, mean ± standard deviation over seeds. A difference is the mean over the "
+            "seeds that both have; below zero is better. Intervals and verdicts are those of paired t-tests, corrected "
+            f"together by Holm's method for the {format_count(len(tested), 'row')} tested here: a table with more rows "
+            "is stricter."
         )
         return Table(heads, rows, caption)
 
     def _make_cells(
         self, scale: Scale, results: Results, data: str, row: Row, summaries: Mapping[str, PoolSummary]
     ) -> list[Cell]:
-        cells = [Cell(format_value(row.paper.get(data)))] * self._is_published(data)
+        cells = [Cell(format_value(row.paper.get(data)))] if self._is_published(data) else []
         parameters = f"paper: {row.paper_parameters}" if row.paper_parameters else ""
         entries = results.find_all(row.list_runs(scale, data))
         if not entries:

@@ -27,7 +27,7 @@ CLAIM = (
     "Gated pooling and a 2-level tree have less error than max and average pooling at every amount of rotation, "
     "translation and scaling, except extreme down-scaling."
 )
-BASELINE, UNCHANGED = POOLS["max"], "unchanged"
+BASELINE = POOLS["max"]
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -78,11 +78,16 @@ CHANGES = {
 Errors = Mapping[str, Mapping[str, float]]  # of one network, by kind and amount
 
 
+def format_amount(amount: float) -> str:
+    """How a record names it."""
+    return f"{amount:g}"
+
+
 def measure(results: Results, entry: FinishedRun) -> dict[str, dict[str, float]]:
     """The error of one network for every kind and amount of change."""
     network = FigureNetwork(entry, results.data_dir)
     return {
-        kind: {f"{amount:g}": network.compute_error(change.apply, amount) for amount in change.amounts}
+        kind: {format_amount(amount): network.compute_error(change.apply, amount) for amount in change.amounts}
         for kind, change in CHANGES.items()
     }
 
@@ -97,91 +102,94 @@ def build_page(scale: Scale, results: Results) -> Page:
         networks = {label: list(seeds.values()) for label, seeds in measured.items()}
         record[data] = networks
         if not networks:
-            answer.append(f"{LABELS[data]}: no run is finished yet.")
+            answer.append(f"{LABELS[data]}: no seed is finished with all pools yet.")
             continue
         for kind, change in CHANGES.items():
             curves = {
-                label: [[errors[kind][f"{amount:g}"] for amount in change.amounts] for errors in seeds]
+                label: [[errors[kind][format_amount(amount)] for amount in change.amounts] for errors in seeds]
                 for label, seeds in networks.items()
             }
             parts.append(figures.draw_curves(curves, change.amounts, kind, change.unit))
         test_images = next(entry for group in runs.values() for entry in results.find_all(group)).result.images["test"]
         comparison = compare_networks(networks, 100 / test_images)
         parts.append(_build_table(networks, comparison, data))
-        answer += [_describe(networks, data), _describe_differences(comparison)]
+        answer += [_describe(networks, data), describe_significance(comparison)]
     return Page(answer, parts, describe_differences(plan(scale)), record)
 
 
 def compute_changed_error(errors: Errors, kind: str) -> float:
     """The mean error of one network over all amounts of a change but the one that changes nothing."""
-    nothing = f"{CHANGES[kind].nothing:g}"
+    nothing = format_amount(CHANGES[kind].nothing)
     return statistics.fmean(error for amount, error in errors[kind].items() if amount != nothing)
 
 
 class Comparison(NamedTuple):
-    """By network and column of the table: errors by seed, and the paired difference to max."""
+    """By network and kind of change: errors by seed, and the paired difference to max."""
 
     errors: dict[tuple[str, str], list[float]]
     differences: dict[tuple[str, str], PairedDifference]
 
 
 def compare_networks(networks: Mapping[str, Sequence[Errors]], step: float) -> Comparison:
-    """Errors of the unchanged images and means over each kind of change; all differences are tested together."""
-    columns: dict[str, Callable[[Errors], float]] = {UNCHANGED: lambda errors: errors["scale"]["1"]}
-    columns |= {kind: partial(compute_changed_error, kind=kind) for kind in CHANGES}
-    values = {
-        (label, column): [compute(errors) for errors in seeds]
+    """The mean error over each kind of change; all differences to max are tested together."""
+    errors = {
+        (label, kind): [compute_changed_error(one, kind) for one in seeds]
         for label, seeds in networks.items()
-        for column, compute in columns.items()
+        for kind in CHANGES
     }
-    pairs = [(label, column) for label, column in values if label != BASELINE and BASELINE in networks]
-    changes = [
-        [ours - base for ours, base in zip(values[label, column], values[BASELINE, column], strict=True)]
-        for label, column in pairs
+    pairs = [(label, kind) for label, kind in errors if label != BASELINE and BASELINE in networks]
+    by_seed = [
+        [ours - base for ours, base in zip(errors[label, kind], errors[BASELINE, kind], strict=True)]
+        for label, kind in pairs
     ]
-    return Comparison(values, dict(zip(pairs, compute_differences(changes, step), strict=True)))
+    return Comparison(errors, dict(zip(pairs, compute_differences(by_seed, step), strict=True)))
 
 
 def _build_table(networks: Mapping[str, Sequence[Errors]], comparison: Comparison, data: str) -> Table:
-    columns = (UNCHANGED, *CHANGES)
     rows = []
     for label, seeds in networks.items():
-        cells = []
-        for column in columns:
-            note, kind = "", ""
-            if difference := comparison.differences.get((label, column)):
+        cells = [Cell(format_mean([one["scale"][format_amount(CHANGES["scale"].nothing)] for one in seeds]))]
+        for kind in CHANGES:
+            note, verdict = "", ""
+            if difference := comparison.differences.get((label, kind)):
                 note = format_number(difference.mean)
                 if difference.test:
                     note += f" ({format_range(difference.test.low, difference.test.high)})"
-                    kind = str(difference.verdict) if difference.is_significant else ""
-            cells.append(Cell(format_mean(comparison.errors[label, column]), note, kind))
+                    verdict = str(difference.verdict) if difference.is_significant else ""
+            cells.append(Cell(format_mean(comparison.errors[label, kind]), note, verdict))
         rows.append([Cell(label), *cells, Cell(str(len(seeds)))])
     caption = (
-        "Test error in percent, mean ± standard deviation over seeds; of a kind of change the mean over all its "
-        f"amounts. In small print the difference to {BASELINE}, seed by seed, with the interval of a paired t-test, "
-        f"corrected by Holm's method for the {len(comparison.differences)} differences of this table."
+        "Test error in percent, mean ± standard deviation over seeds; of a change the mean over all amounts but none. "
+        f"In small print the difference to {BASELINE}, seed by seed, with the interval of a paired t-test, corrected "
+        f"by Holm's method for the {len(comparison.differences)} differences of this table."
     )
-    return Table([LABELS[data], *columns, "seeds"], rows, caption)
+    return Table([LABELS[data], "unchanged", *CHANGES, "seeds"], rows, caption)
 
 
-def _describe_differences(comparison: Comparison) -> str:
-    """Which differences to max are significant."""
+def describe_significance(comparison: Comparison) -> str:
+    """Which differences to max are significant, and how wide the intervals are."""
+    tests = [difference.test for difference in comparison.differences.values() if difference.test]
+    if not tests:
+        return f"Differences to {BASELINE} were not tested: that takes two seeds."
     found = [
-        f"{label} {difference.verdict}, {column}"
-        for (label, column), difference in comparison.differences.items()
+        f"{label} {difference.verdict} under {kind}"
+        for (label, kind), difference in comparison.differences.items()
         if difference.is_significant
     ]
+    reaches = [(test.high - test.low) / 2 for test in tests]
+    reach = f"± {format_number(min(reaches), 1)} to ± {format_number(max(reaches), 1)} points"
     pools = "; ".join(found) or "none"
-    return f"Significant differences to {BASELINE}, in the mean over all amounts of a change: {pools}."
+    return f"Significant differences to {BASELINE} in the mean over a change: {pools} (the intervals are {reach} wide)."
 
 
 def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:
     """At how many amounts of each change the learned pools have less mean error than both fixed ones."""
-    if not {"max", "average"} <= networks.keys():
+    fixed = (BASELINE, POOLS["avg"])
+    if not set(fixed) <= networks.keys():
         return f"{LABELS[data]}: not all networks are finished."
     means = {
         label: {
-            (kind, amount): statistics.fmean(errors[kind][f"{amount:g}"] for errors in seeds)
+            (kind, amount): statistics.fmean(errors[kind][format_amount(amount)] for errors in seeds)
             for kind, change in CHANGES.items()
             for amount in change.amounts
             if amount != change.nothing
@@ -189,10 +197,11 @@ def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:
         for label, seeds in networks.items()
     }
     clauses = []
-    for label in ("gated", "tree"):
-        if label in networks:
-            ahead = [at for at, mean in means[label].items() if mean < min(means["max"][at], means["average"][at])]
-            of_kind = [f"{sum(k == kind for k, _ in ahead)} of {len(c.amounts) - 1}" for kind, c in CHANGES.items()]
-            counts = ", ".join(f"{kind} {count}" for kind, count in zip(CHANGES, of_kind, strict=True))
-            clauses.append(f"{label} pooling has less mean error than max and average at these amounts: {counts}")
+    for label in networks:
+        if label not in fixed:
+            ahead = [kind for (kind, a), mean in means[label].items() if mean < min(means[f][kind, a] for f in fixed)]
+            counts = [f"{ahead.count(kind)} of {len(c.amounts) - 1} amounts of {kind}" for kind, c in CHANGES.items()]
+            clauses.append(
+                f"{label} pooling has less mean error than both {' and '.join(fixed)} at {', '.join(counts)}"
+            )
     return f"{LABELS[data]}: {'; '.join(clauses)}."

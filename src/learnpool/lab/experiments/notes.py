@@ -33,8 +33,8 @@ WORDS: dict[str, Callable[[Any, Any], str]] = {
     "nesterov": lambda theirs, ours: "Nesterov's momentum",
     "factors": lambda theirs, ours: f"one learning rate for all parameters, not {theirs.upper()}'s multiples",
     "start": lambda theirs, ours: f"masks and filters start {ours}, not N(0, 0.5)",
-    "pool_rate": lambda theirs, ours: f"they learn at {ours:g} times the common rate",
-    "pool_decay": lambda theirs, ours: "they are decayed" if ours else "they are not decayed",
+    "pool_rate": lambda theirs, ours: f"their parameters learn at {ours:g} times the common rate",
+    "pool_decay": lambda theirs, ours: "and are decayed" if ours else "and are not decayed",
     "net": lambda theirs, ours: f"{ours}",
 }
 REASONS = {
@@ -51,7 +51,6 @@ UNMENTIONED = {
     "resize",
 }  # fmt: skip
 OF_OWN_NETS = {"width", "dropout", "head_steps", "init", "factors"}  # mean nothing to a user's network
-OF_LEARNED_POOLS = {"start", "pool_rate", "pool_decay"}
 
 
 def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> list[str]:
@@ -73,12 +72,13 @@ def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> lis
 
 
 def _list_changes(runs: Sequence[Run], skip: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What the paper has otherwise than these runs on one data set, by one of them whose pools learn, if any do."""
-    learned = next((run for run in runs if not fix_unused_fields(run.pool)), None)
-    run = learned or runs[0]
+    """What the paper has otherwise than these runs on one data set, by the one whose pools have most to learn."""
+    run = min(runs, key=lambda run: len(fix_unused_fields(run.pool)))
+    unused = fix_unused_fields(run.pool).keys()
     net = {"net": run.net} if run.net in OWN_NETS else {}
     paper = preset("paper", run.data, pool=run.pool, seed=run.seed, **net)
-    unmentioned = {*UNMENTIONED, *skip, *(() if net else OF_OWN_NETS), *(() if learned else OF_LEARNED_POOLS)}
+    unmentioned = {*UNMENTIONED, *skip, *unused, *(() if net else OF_OWN_NETS)}
+    unmentioned |= {"pool_decay"} if "pool_rate" in unused else set()
     for name in Run.model_fields:
         theirs, ours = getattr(paper, name), getattr(run, name)
         if theirs != ours and name not in unmentioned:

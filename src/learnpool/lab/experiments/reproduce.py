@@ -92,6 +92,7 @@ def write_site(
     files.make_directory(out / "runs")
     pages = []
     with hardware.use_threads(threads), progress.show_bar("pages", console or Console(quiet=True)) as show:
+        # the callback is used within the loop alone, where it finds its variables
         results = Results(out / "runs", data_dir, lambda run: show(done, len(names), f"{name}: measuring {run}"))
         for done, name in enumerate(names):
             show(done, len(names), name)
@@ -126,6 +127,7 @@ def render_index(out: Path) -> str:
         "index.html",
         experiments=[(name, find(name), record) for name, record in records.items()],
         scales=scales,
+        has_parent=(out.parent / "index.json").exists(),
         others={path.parent.name: _read(path)["scales"] for path in sorted(out.glob("*/index.json"))},
         commands=[format_command(names, words) for words, names in commands.items()],
     )

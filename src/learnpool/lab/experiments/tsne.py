@@ -92,7 +92,7 @@ def build_page(scale: Scale, results: Results) -> Page:
         groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
         measured = results.measure_groups(groups, "tsne", partial(measure, results))
         if not measured:
-            answer.append(f"{LABELS[data]}: no run is finished yet.")
+            answer.append(f"{LABELS[data]}: no seed is finished with all pools yet.")
             continue
         measurements = {label: list(seeds.values()) for label, seeds in measured.items()}
         panels = {
@@ -100,7 +100,8 @@ def build_page(scale: Scale, results: Results) -> Page:
             for layer in LAYERS
             for label, seeds in measurements.items()
         }
-        first, seed = next(iter(measurements.values()))[0], next(iter(next(iter(measured.values()))))
+        by_seed = measured[next(iter(measured))]
+        seed, first = next(iter(by_seed.items()))
         classes = first["classes"]
         svg = figures.draw_scatter(panels, classes, columns=len(measurements))
         images = f"the same {len(first['labels'])} test images, as many of each class, through each network"
@@ -159,17 +160,19 @@ def _build_class_table(measurements: Mapping[str, list[Mapping[str, Any]]], clas
 
 
 def _describe(measurements: Mapping[str, list[Mapping[str, Any]]], data: str) -> str:
-    purity = {label: _compute_mean(seeds, "pool2", "features", "purity") for label, seeds in measurements.items()}
-    best = max(purity, key=lambda label: purity[label])
-    second = all(
-        _compute_mean(seeds, "pool2", "features", "purity") > _compute_mean(seeds, "pool1", "features", "purity")
-        for seeds in measurements.values()
-    )
-    order = f"{'' if second else 'not always '}more separable than behind the first{' in every network' * second}"
+    purity = [
+        f"{label} {format_mean(_list_values(seeds, 'pool2', 'features', 'purity'))}"
+        for label, seeds in measurements.items()
+    ]
+    behind = [
+        label
+        for label, seeds in measurements.items()
+        if _compute_mean(seeds, "pool2", "features", "purity") <= _compute_mean(seeds, "pool1", "features", "purity")
+    ]
+    order = f"not higher than behind the first with {', '.join(behind)}" if behind else "higher than behind the first"
     return (
-        f"{LABELS[data]}: neighbours behind the second pool are purest with {best} pooling "
-        f"({', '.join(f'{label} {format_number(value)}' for label, value in purity.items())}); "
-        f"classes there are {order}."
+        f"{LABELS[data]}: the part of an image's {NEIGHBOURS} nearest neighbours behind the second pool that are of "
+        f"its class is {order}: {', '.join(purity)}."
     )
 
 
@@ -180,4 +183,4 @@ def _describe_classes(measurements: Mapping[str, list[Mapping[str, Any]]], kinds
         for label, seeds in measurements.items()
     }
     of_pools = "; ".join(f"{label} {numbers}" for label, numbers in purities.items())
-    return f"Purity of {', '.join(NAMED)} there: {of_pools}."
+    return f"The same for {', '.join(NAMED)}: {of_pools}."

@@ -127,7 +127,7 @@ def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[st
         validation = format_mean([entry.result.validation_error for entry in entries])
         cells = [
             f"`{pool}`",
-            f"{summary.pool_parameters}",
+            f"{summary.pool_parameters:,}",
             f"{len(summary.errors)}",
             validation,
             format_mean(summary.errors),

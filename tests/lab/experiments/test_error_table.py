@@ -71,6 +71,17 @@ def test_every_cell(results):
     assert len(page.parts) == 2  # with its chart: the paper has nothing on MNIST to add
 
 
+def test_a_chart_shows_differences_and_cuts_intervals_that_are_much_wider(tmp_path):
+    errors = {"max": {0: 20.0, 1: 22.0}, "gated": {0: 19.0, 1: 23.0}}  # −1 and +1: an interval of ± 13 points
+    chart = TABLE.build_page(SCALE, FakeResults(errors, tmp_path)).parts[1]
+    assert "intervals that reach the edge go on" in chart.caption
+    assert ">Ours<" in chart.svg
+    assert ">Other<" not in chart.svg  # neither ours nor the paper's
+    errors["gated"] = {0: 19.0, 1: 21.1}
+    chart = TABLE.build_page(SCALE, FakeResults(errors, tmp_path)).parts[1]
+    assert "edge" not in chart.caption
+
+
 def test_the_papers_numbers_are_not_set_beside_another_network(results):
     scale = Scale("cpu", 3, ("cifar10",), {"net": "learnpool.nets:small"})
     page = TABLE.build_page(scale, results)

@@ -14,26 +14,43 @@ from ..comparison.charts import PLAIN, SERIES, draw_difference, open_figure, ren
 from ..comparison.summary import PoolSummary
 from .experiment import LABELS, Figure
 
+CUT_OFF = 4  # of a chart of differences: so many times the largest
+
 
 def draw_differences(rows: Sequence[tuple[Any, PoolSummary | None]], data: str) -> Figure:
-    """How each row's error differs from the baseline's: ours with its interval, the paper's as a diamond."""
+    """How each row's error differs from the baseline's: ours with its interval, the paper's as a diamond.
+
+    Rows with neither are left out. Two seeds give intervals many times as wide as any difference: those are cut off.
+    """
     base = rows[0][0].paper.get(data)
+    published = {
+        row.label: row.paper[data][0] - base[0] for row, _ in rows[1:] if base is not None and data in row.paper
+    }
+    rows = [(row, summary) for row, summary in rows if summary is not None or row.label in published]
+    differences = [summary.difference for _, summary in rows if summary is not None and summary.difference is not None]
+    limit = CUT_OFF * max([0.5, *(abs(difference.mean) for difference in differences), *map(abs, published.values())])
+    ends = [end for difference in differences if (test := difference.test) for end in (-test.low, test.high)]
+    is_cut = max(ends, default=0.0) > limit
     with open_figure(0.42 * len(rows) + 1.0) as (figure, axes):
         axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
         for place, (row, summary) in enumerate(rows):
             if summary is not None and summary.difference is not None:
                 draw_difference(axes, place, summary.difference)
-            if place and base and (published := row.paper.get(data)):
-                axes.scatter([published[0] - base[0]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
+            if row.label in published:
+                axes.scatter([published[row.label]], [place + 0.24], s=30, marker="D", color=GREY, zorder=3)
         axes.set_yticks(range(len(rows)), [row.label for row, _ in rows], color=INK)
         axes.set_ylim(len(rows) - 0.4, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("better  ←  points more error")
         axes.margins(x=0.08)
+        if is_cut:
+            axes.set_xlim(-limit, limit)
         svg = render_svg(figure, f"Difference to the baseline on {LABELS[data]}")
-    published = " and the paper's (grey diamond)" if base else ""
-    return Figure(svg, f"{LABELS[data]}: ours (circle with its interval; filled: significant){published}")
+    caption = f"{LABELS[data]}: ours (circle with its interval; filled: significant)"
+    caption += " and the paper's (grey diamond)" if published else ""
+    caption += "; intervals that reach the edge go on" if is_cut else ""
+    return Figure(svg, caption)
 
 
 def draw_curves(

@@ -6,7 +6,8 @@ from .error_table import ErrorTable, Row
 TITLE = "Who shares the parameters"
 SOURCE = "Text, options (a) to (e)"
 CLAIM = (
-    "The paper reports one per layer, and for mixed pooling one per layer, channel and region, which does better still."
+    "One set of parameters per layer is enough to beat max pooling; for mixed pooling one per layer, channel and "
+    "region does better still. Other options have no number."
 )
 OPTIONS = {
     "net": "(a) per net", "layer": "(b) per layer", "region": "(c) per region", "channel": "(d) per channel",

@@ -252,6 +252,7 @@ def describe_run(run: dict) -> tuple[str, ...]:
     unused = fix_unused_fields(run["pool"])
     start = "–" if "start" in unused else run["start"]
     rate = "–" if "pool_rate" in unused else f"× {run['pool_rate']:g}"
+    rate += ", decayed" if run["pool_decay"] and "pool_rate" not in unused else ""
     batch = f"{run['batch']}" + ("" if run["precision"] == "float32" else f", {run['precision']}")
     scale = (f"`{run['net']}`", run["data"], images, str(run["epochs"]), batch, f"{run['rate'][0]:g}")
     return (*scale, f"`{run['pool']}`", start, rate)

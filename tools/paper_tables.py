@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cpu_tables import RESULTS
-from learnpool.formatting import format_mean, format_number, format_range
+from learnpool.formatting import format_mean
+from learnpool.lab.comparison.answer import format_difference
 from learnpool.lab.comparison.summary import PoolSummary
 from learnpool.lab.experiments import imagenet, reproduce, sharing
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
@@ -80,15 +81,12 @@ def format_machines(directories: Iterable[Path]) -> str:
     return "; ".join(f"{machine}, {' to '.join(sorted({min(d), max(d)}))}" for machine, d in sorted(days.items()))
 
 
-def format_difference(summary: PoolSummary) -> str:
-    """``−0.80 (−1.20 … −0.40)``, with the verdict where there is one."""
+def format_verdict(summary: PoolSummary) -> str:
+    """The difference to max, bold and with the verdict where it is significant."""
     difference = summary.difference
     if difference is None:
         return "–"
-    text = format_number(difference.mean)
-    if difference.test is None:
-        return text
-    text += f" ({format_range(difference.test.low, difference.test.high)})"
+    text = format_difference(difference)
     return f"**{text}, {difference.verdict}**" if difference.is_significant else text
 
 
@@ -102,7 +100,7 @@ def format_answer_table() -> Iterator[str]:
         summaries = [by_pool.get(pool) for by_pool in compared.values()]
         if any(summary and len(summary.errors) > 1 for summary in summaries):
             cells = [
-                f"{format_mean(s.errors)} | {len(s.errors)} | {format_difference(s)}" if s else "– | – | –"
+                f"{format_mean(s.errors)} | {len(s.errors)} | {format_verdict(s)}" if s else "– | – | –"
                 for s in summaries
             ]
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
@@ -132,7 +130,7 @@ def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[st
             validation,
             format_mean(summary.errors),
         ]
-        yield f"| {' | '.join([*cells, format_difference(summary)])} |"
+        yield f"| {' | '.join([*cells, format_verdict(summary)])} |"
 
 
 def format_learned_table() -> Iterator[str]:
@@ -181,7 +179,7 @@ def format_large_table() -> Iterator[str]:
             row = next(row for row in imagenet.ROWS if row.label == label)
             errors = imagenet.measure_row(LARGE.scale, results, data, row)
             cells = [format_mean(errors[name]) for name in ("top-1 s-view", "top-5 s-view", "top-1 m-view")]
-            cells = [f"`{row.net}`", f"`{row.pool}`", str(len(summary.errors)), *cells, format_difference(summary)]
+            cells = [f"`{row.net}`", f"`{row.pool}`", str(len(summary.errors)), *cells, format_verdict(summary)]
             yield f"| {' | '.join(cells)} |"
 
 
@@ -209,11 +207,9 @@ def format_figures_table() -> Iterator[str]:
     for name in ("invariance", "tsne", "timing", "configurations", *reproduce.LARGE):
         experiment = reproduce.find(name)
         folder = LARGE.folder if name in reproduce.LARGE else "paper"
-        cells = f"`{name}`", "not run"
-        if (RESULTS / folder / f"{name}.json").exists():
-            answer = " ".join(read(RESULTS / folder, name)["answer"])
-            cells = f"[`{name}`](results/{folder}/{name}.html)", answer
-        yield f"| {cells[0]} | {experiment.SOURCE} | {experiment.CLAIM} | {cells[1]} |"
+        answer = " ".join(read(RESULTS / folder, name)["answer"])
+        page = f"[`{name}`](results/{folder}/{name}.html)"
+        yield f"| {page} | {experiment.SOURCE} | {experiment.CLAIM} | {answer} |"
 
 
 def format_runs_table() -> Iterator[str]:

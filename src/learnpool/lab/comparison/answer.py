@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...formatting import format_count, format_mean, format_number, format_percent, format_range
-from .summary import MOST_SEEDS, POWER, PoolSummary, Verdict
+from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
 
 VERDICTS = {
     Verdict.BETTER: "significantly better",
@@ -60,6 +60,12 @@ def is_zero(change: float) -> bool:
 def format_amount(change: float) -> str:
     """``-0.42`` as ``0.42 points less test error than``."""
     return f"{format_number(abs(change))} points {'more' if change > 0 else 'less'} test error than"
+
+
+def format_difference(difference: PairedDifference) -> str:
+    """``−0.80 (−1.20 … −0.40)``; without an interval where one pair has none."""
+    interval = "" if (test := difference.test) is None else f" ({format_range(test.low, test.high)})"
+    return format_number(difference.mean) + interval
 
 
 def format_interval_name(pools: int) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ...formatting import format_count
 from ...nets.dsn import TABLES, dsn
 from ...parameters import TreeParameters
-from ..paper import PAPER
+from ..paper import PAPER, SETS
 from ..runs.run import Run
 from .experiment import LABELS, VARIANTS, Cell, Figure, Page, Scale, Table
 from .results import Results
@@ -17,7 +17,6 @@ TITLE = "The networks"
 SOURCE = "Table A1"
 CLAIM = "Six 3×3 and four 1×1 convolutions, two pools, and a vote of the last map's cells."
 POOLS = ("max", "mixed", "gated", "tree2+max", "tree3+max", "tree+gated")
-DATA = ("mnist", "cifar10", "cifar10+", "cifar100", "svhn")
 
 
 def plan(scale: Scale) -> list[Run]:
@@ -28,27 +27,27 @@ def plan(scale: Scale) -> list[Run]:
 def build_page(scale: Scale, results: Results) -> Page:
     """A table of layers for each data set, and one of parameter counts for every pool."""
     parts: list[Table | Figure] = []
+    answer = []
     record: dict[str, dict[str, int]] = {}
-    names = list(dict.fromkeys(VARIANTS[data][0] for data in scale.choose(DATA)))
+    names = list(dict.fromkeys(VARIANTS[data][0] for data in scale.choose(SETS)))
     counts: list[list[Cell]] = []
     for data in names:
-        parts.append(_list_layers(data))
+        net = dsn(data, "max", supervise=False).eval()
+        total = sum(p.numel() for p in net.parameters())
+        parts.append(_list_layers(data, net))
+        answer.append(f"{LABELS[data]}: {_count_layers(net)}, {total:,} parameters with max pools.")
         record[data] = {pool: _count_pool_parameters(data, pool) for pool in POOLS}
-        total = sum(p.numel() for p in dsn(data, supervise=False).parameters())
         counts.append([Cell(LABELS[data]), Cell(f"{total:,}"), *(Cell(f"{n:,}") for n in record[data].values())])
     heads = ["Parameters", "of the network with max", *(f"more, {pool}" for pool in POOLS)]
     parts.append(Table(heads, counts, "Without the heads of deep supervision, which are removed in training."))
-    return Page([_count_layers(data) for data in names], parts, (), record)
+    return Page(answer, parts, (), record)
 
 
-def _count_layers(data: str) -> str:
-    """``CIFAR10: 6 3×3 and 4 1×1 convolutions, …``, counted in the network."""
-    net = dsn(data, "max", supervise=False)
+def _count_layers(net: nn.Module) -> str:
+    """``6 3×3 and 4 1×1 convolutions, 2 pools``."""
     sizes = [layer.kernel_size[0] for layer in net.modules() if isinstance(layer, nn.Conv2d)]
     pools = format_count(sum(isinstance(layer, nn.MaxPool2d) for layer in net.modules()), "pool")
-    convolutions = f"{sizes.count(3)} 3×3 and {sizes.count(1)} 1×1 convolutions"
-    total = sum(p.numel() for p in net.parameters())
-    return f"{LABELS[data]}: {convolutions}, {pools}, {total:,} parameters with max pools."
+    return f"{sizes.count(3)} 3×3 and {sizes.count(1)} 1×1 convolutions, {pools}"
 
 
 def _count_pool_parameters(data: str, pool: str) -> int:
@@ -58,9 +57,9 @@ def _count_pool_parameters(data: str, pool: str) -> int:
 
 
 @torch.no_grad()
-def _list_layers(data: str) -> Table:
+def _list_layers(data: str, net: nn.Module) -> Table:
     """Every layer in the order of the forward pass."""
-    net, table = dsn(data, "max", supervise=False).eval(), TABLES[data]
+    table = TABLES[data]
     rows: list[list[Cell]] = []
     hooks = []
 

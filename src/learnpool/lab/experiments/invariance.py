@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...formatting import format_mean, format_number, format_range
+from ...formatting import format_mean, format_number
+from ..comparison.answer import format_difference
 from ..comparison.comparison import FinishedRun
 from ..comparison.summary import PairedDifference, compute_differences
 from . import figures
@@ -152,10 +153,8 @@ def _build_table(networks: Mapping[str, Sequence[Errors]], comparison: Compariso
         for kind in CHANGES:
             note, verdict = "", ""
             if difference := comparison.differences.get((label, kind)):
-                note = format_number(difference.mean)
-                if difference.test:
-                    note += f" ({format_range(difference.test.low, difference.test.high)})"
-                    verdict = str(difference.verdict) if difference.is_significant else ""
+                note = format_difference(difference)
+                verdict = str(difference.verdict) if difference.is_significant else ""
             cells.append(Cell(format_mean(comparison.errors[label, kind]), note, verdict))
         rows.append([Cell(label), *cells, Cell(str(len(seeds)))])
     caption = (

@@ -111,11 +111,10 @@ def write_site(
             files.write_bytes(pages[-1], content.encode())
             files.write_json(out / f"{name}.json", {**record, **page.data})
         show(len(names), len(names), "")
-    files.write_bytes(out / "index.html", render_index(out).encode())
-    return [out / "index.html", *pages]
+    return [write_index(out), *pages]
 
 
-def render_index(out: Path) -> str:
+def write_index(out: Path) -> Path:
     """The list of all pages in ``out``, which may have been written at several scales, and of sites below it."""
     records = {name: _read(out / f"{name}.json") for name in NAMES if (out / f"{name}.html").exists()}
     commands: dict[tuple[str, ...], list[str]] = {}
@@ -123,7 +122,7 @@ def render_index(out: Path) -> str:
         commands.setdefault(tuple(record["options"]), []).append(name)
     scales = list(dict.fromkeys(record["scale"] for record in records.values() if record["scale"]))
     files.write_json(out / "index.json", {"scales": scales})
-    return render(
+    content = render(
         "index.html",
         experiments=[(name, find(name), record) for name, record in records.items()],
         scales=scales,
@@ -131,6 +130,8 @@ def render_index(out: Path) -> str:
         others={path.parent.name: _read(path)["scales"] for path in sorted(out.glob("*/index.json"))},
         commands=[format_command(names, words) for words, names in commands.items()],
     )
+    files.write_bytes(out / "index.html", content.encode())
+    return out / "index.html"
 
 
 def format_command(names: Sequence[str], words: Sequence[str]) -> str:

@@ -98,9 +98,8 @@ class ChannelStages {
       for (int g = 0; g < GROUP; ++g) {
         v[g] = load_as<A, FULL>(cells + g * STEP, lanes);
         if constexpr (STATISTICS) {
-          const M won = v[g] > best[g];
-          best[g] = won ? v[g] : best[g];
-          if constexpr (BACKWARD) winner[g] = won ? M{} + Lane<A>(i) : winner[g];
+          if constexpr (BACKWARD) winner[g] = v[g] > best[g] ? M{} + Lane<A>(i) : winner[g];
+          best[g] = larger(v[g], best[g]);
           total[g] += v[g];
         }
       }

@@ -22,6 +22,7 @@ struct Edge {
   Mask<A> live;   // whether the output exists
   Mask<A> first;  // its first tap that exists, -1 if none does
   bool clipped;   // whether an output that exists lacks a cell
+  bool left;      // whether none lacks other cells than of taps 0, 3 and 6: the first column of a window of three
 };
 
 template <class A>
@@ -36,7 +37,12 @@ struct Band {
   int64_t begin, end, from, to;
 };
 
-constexpr int64_t BAND = LEARNPOOL_BYTES == 64 ? 32 : 16;  // vectors of outputs
+constexpr int64_t BAND = 2048 / LEARNPOOL_BYTES;  // vectors of outputs: 512 of them
+
+// How many of a band's vectors are whole, and how many lack at most cells of the first column: those come first, in this order.
+struct BandOrder {
+  int64_t whole, left;
+};
 
 template <class A>
 class PlaneLayout {
@@ -51,7 +57,8 @@ class PlaneLayout {
   int64_t *row, *column;             // where each row of input begins in scratch, and in a row its first cells
   int64_t *row_in_map, *output_row;  // where each row of input begins in its map, each row of outputs in theirs
   const Block<A>* blocks;            // vectors with at least one output
-  const Block<A>* sorted;            // the same; of every BAND of them those without an edge come first
+  const Block<A>* sorted;            // the same; every BAND of them as its BandOrder says
+  const BandOrder* order;
   int64_t block_count;
 
   PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
@@ -138,9 +145,43 @@ class PlaneLayout {
     std::memcpy(&bits, &infinity, sizeof bits);
     outside = scratch.take<Lane<A>>(maps * map + LANES<A>);
     std::fill_n(outside, maps * map + LANES<A>, bits);
+    const Axis& w = pool_.w;
     for (int64_t r = 0; r < pool_.d.in * pool_.h.in; ++r) {
-      for (int64_t iw = 0; iw < pool_.w.in; ++iw) outside[row[r] + pool_.w.phase(iw) * map + pool_.w.position(iw)] = 0;
+      for (int64_t c = 0; c < std::min(w.phases(), w.in); ++c) {
+        std::fill_n(outside + row[r] + column[c], divide_up(w.in - c, w.stride), Lane<A>(0));
+      }
     }
+  }
+
+  // An output along one axis.
+  struct AxisOutput {
+    int64_t count, first;  // what an average divides by; its first tap that exists, -1 if none does
+    bool whole, left;      // whether all its taps do, and all but the first
+  };
+
+  std::vector<AxisOutput> list_axis_outputs(const Axis& axis) const {
+    std::vector<AxisOutput> outputs;
+    for (int64_t o = 0; o < axis.out; ++o) {
+      const Axis::Range taps = axis.taps(o);
+      outputs.push_back({axis.count(o, pool_.count_include_pad), taps.size() == 0 ? -1 : taps.begin, taps.size() == axis.kernel,
+                         taps.begin <= 1 && taps.end == axis.kernel});
+    }
+    return outputs;
+  }
+
+  // Where an output is, or none: outputs lie by pitch.
+  struct Position {
+    int64_t d, h, w;
+  };
+
+  // At most to the end of the row.
+  void advance(Position& o, int64_t steps) const {
+    o.w += steps;
+    if (o.w < pitch_.w) return;
+    o.w = 0;
+    if (++o.h < pitch_.h) return;
+    o.h = 0;
+    ++o.d;
   }
 
   void list_blocks(Scratch& scratch) {
@@ -148,44 +189,65 @@ class PlaneLayout {
     Block<A>* next = scratch.take<Block<A>>(divide_up(last, LANES<A>));
     Edge<A>* edges = scratch.take<Edge<A>>(divide_up(last, LANES<A>));
     blocks = next;
+    const std::vector<AxisOutput> along_d = list_axis_outputs(pool_.d), along_h = list_axis_outputs(pool_.h),
+                                  along_w = list_axis_outputs(pool_.w);
+    auto is_whole = [](const AxisOutput& output) { return output.whole; };
+    const auto inner = std::find_if(along_w.begin(), along_w.end(), is_whole);
+    const int64_t begin = inner - along_w.begin(), end = std::find_if_not(inner, along_w.end(), is_whole) - along_w.begin();
+    Position o{0, 0, 0};
     for (int64_t at = 0; at < last; at += LANES<A>) {
+      // Most vectors lie inside a row whose regions are whole.
+      if (o.w >= begin && o.w + LANES<A> <= end && o.h < pool_.h.out && along_h[o.h].whole && along_d[o.d].whole) {
+        *next++ = {at, nullptr};
+        advance(o, LANES<A>);
+        continue;
+      }
       bool whole = true, some = false;
       edges->clipped = false;
-      for (int64_t i = 0; i < LANES<A>; ++i) {
-        whole &= describe(at + i, i, *edges);
-        some |= edges->live[i] != 0;
+      edges->left = pool_.w.kernel % 3 == 0;
+      for (int64_t i = 0; i < LANES<A>; ++i, advance(o, 1)) {
+        const bool live = o.d < pool_.d.out && o.h < pool_.h.out && o.w < pool_.w.out;
+        whole &= live ? describe(along_d[o.d], along_h[o.h], along_w[o.w], i, *edges) : leave_out(i, *edges);
+        some |= live;
       }
       if (some) *next++ = {at, whole ? nullptr : edges++};
     }
     block_count = next - blocks;
+    sort_blocks(scratch);
+  }
+
+  void sort_blocks(Scratch& scratch) {
     Block<A>* copy = scratch.take<Block<A>>(block_count);
+    BandOrder* orders = scratch.take<BandOrder>(divide_up(block_count, BAND));
     sorted = copy;
-    for (int64_t b = 0; b < block_count; b += BAND) {
-      for (const bool edge : {false, true}) {
-        for (int64_t i = b; i < std::min(b + BAND, block_count); ++i) {
-          if ((blocks[i].edge != nullptr) == edge) *copy++ = blocks[i];
-        }
-      }
+    order = orders;
+    for (int64_t b = 0; b < block_count; b += BAND, ++orders) {
+      const Block<A>*from = blocks + b, *end = blocks + std::min(b + BAND, block_count), *first = copy;
+      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge == nullptr; });
+      orders->whole = copy - first;
+      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge != nullptr && block.edge->left; });
+      orders->left = copy - first - orders->whole;
+      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge != nullptr && !block.edge->left; });
     }
   }
 
-  // Lane i of an edge is the output at `o`; returns whether it and all its cells exist.
-  bool describe(int64_t o, int64_t i, Edge<A>& edge) const {
-    const int64_t ow = o % pitch_.w, oh = o / pitch_.w % pitch_.h, od = o / (pitch_.w * pitch_.h);
-    const bool live = od < pool_.d.out && oh < pool_.h.out && ow < pool_.w.out;
-    int64_t count = 1, first = 0;
-    bool whole = live;
-    for (const auto& [axis, output] : {std::pair{&pool_.d, od}, {&pool_.h, oh}, {&pool_.w, ow}}) {
-      const Axis::Range taps = axis->taps(output);
-      count *= axis->count(output, pool_.count_include_pad);
-      first = first < 0 || taps.size() == 0 ? -1 : first * axis->kernel + taps.begin;
-      whole &= taps.size() == axis->kernel;
-    }
-    edge.count[i] = live ? A(std::max<int64_t>(1, count)) : A(1);
-    edge.live[i] = live ? -1 : 0;
-    edge.first[i] = first;
-    edge.clipped |= live && !whole;
+  // Lane i of an edge is an output; returns whether all its cells exist.
+  bool describe(const AxisOutput& d, const AxisOutput& h, const AxisOutput& w, int64_t i, Edge<A>& edge) const {
+    const bool whole = d.whole && h.whole && w.whole, empty = d.first < 0 || h.first < 0 || w.first < 0;
+    edge.count[i] = A(std::max<int64_t>(1, d.count * h.count * w.count));
+    edge.live[i] = -1;
+    edge.first[i] = empty ? -1 : (d.first * pool_.h.kernel + h.first) * pool_.w.kernel + w.first;
+    edge.clipped |= !whole;
+    edge.left &= d.whole && h.whole && w.left;
     return whole;
+  }
+
+  // Lane i is none.
+  static bool leave_out(int64_t i, Edge<A>& edge) {
+    edge.count[i] = A(1);
+    edge.live[i] = 0;
+    edge.first[i] = -1;
+    return false;
   }
 };
 

@@ -11,9 +11,12 @@
 namespace learnpool {
 namespace LEARNPOOL_ISA {
 
+// Which cells may lack: none, those of the first column of a window of three, any.
+enum class Lacking { None, Left, Any };
+
 // Maximum, sum and inner products of GROUP vectors of outputs, these with COUNT rows of weight from row FROM on, into the places of
 // their gradients. For ordinary numbers.
-template <int TAPS, int GROUP, bool EDGE, bool BACKWARD, class P, int FROM, int COUNT, class A>
+template <int TAPS, int GROUP, Lacking LACKING, bool BACKWARD, class P, int FROM, int COUNT, class A>
 INLINE void respond_together(const Plane<A>& plane, const Block<A>* blocks) {
   using V = Vec<A>;
   using M = Mask<A>;
@@ -27,15 +30,15 @@ INLINE void respond_together(const Plane<A>& plane, const Block<A>* blocks) {
 #pragma GCC unroll 9
   for (int64_t t = 0; t < taps; ++t) {
     const int64_t number = TAPS > 0 ? t : layout.number[t], shift = layout.shift[t];
+    const bool may_lack = LACKING == Lacking::Any || (LACKING == Lacking::Left && (TAPS != 9 || t % 3 == 0));
     V v[GROUP];
     for (int g = 0; g < GROUP; ++g) {
       v[g] = load<V>(plane.x + blocks[g].at + shift);
       if constexpr (STATISTICS) {
         V seen = v[g];
-        if constexpr (EDGE) seen = (V)((M)seen | load<M>(layout.outside + blocks[g].at + shift));
-        const M won = seen > best[g];
-        best[g] = won ? seen : best[g];
-        if constexpr (BACKWARD) winner[g] = won ? M{} + Lane<A>(number) : winner[g];
+        if (may_lack) seen = (V)((M)seen | load<M>(layout.outside + blocks[g].at + shift));
+        if constexpr (BACKWARD) winner[g] = seen > best[g] ? M{} + Lane<A>(number) : winner[g];
+        best[g] = larger(seen, best[g]);
         total[g] += v[g];
       }
     }
@@ -55,16 +58,14 @@ INLINE void respond_together(const Plane<A>& plane, const Block<A>* blocks) {
   }
 }
 
-// The same for `count` vectors, the first `whole` of them without an edge.
-template <int TAPS, bool BACKWARD, class P, int FROM, class A>
-INLINE void respond_in_groups(const Plane<A>& plane, const Block<A>* blocks, int64_t whole, int64_t count) {
+// The same for `count` vectors.
+template <int TAPS, Lacking LACKING, bool BACKWARD, class P, int FROM, class A>
+INLINE void respond_in_groups(const Plane<A>& plane, const Block<A>* blocks, int64_t count) {
   constexpr int COUNT = std::min(SUMMED_ROWS, P::weights - FROM);
   int64_t b = 0;
-  for (; b + 2 <= whole; b += 2) respond_together<TAPS, 2, false, BACKWARD, P, FROM, COUNT>(plane, blocks + b);
-  if (b < whole) respond_together<TAPS, 1, false, BACKWARD, P, FROM, COUNT>(plane, blocks + b++);
-  for (; b + 2 <= count; b += 2) respond_together<TAPS, 2, true, BACKWARD, P, FROM, COUNT>(plane, blocks + b);
-  if (b < count) respond_together<TAPS, 1, true, BACKWARD, P, FROM, COUNT>(plane, blocks + b);
-  if constexpr (FROM + COUNT < P::weights) respond_in_groups<TAPS, BACKWARD, P, FROM + COUNT>(plane, blocks, whole, count);
+  for (; b + 2 <= count; b += 2) respond_together<TAPS, 2, LACKING, BACKWARD, P, FROM, COUNT>(plane, blocks + b);
+  if (b < count) respond_together<TAPS, 1, LACKING, BACKWARD, P, FROM, COUNT>(plane, blocks + b);
+  if constexpr (FROM + COUNT < P::weights) respond_in_groups<TAPS, LACKING, BACKWARD, P, FROM + COUNT>(plane, blocks, count);
 }
 
 // One vector of outputs whose responses are known: its value, or what reaches its responses, in place. `finite` becomes NaN if any
@@ -120,9 +121,11 @@ bool pool_band_in_stages(Plane<A>& plane, const Band& band) {
   V finite{}, mix_sums[P::mixes > 0 ? P::mixes : 1] = {};
   for (int64_t begin = band.begin; begin < band.end; begin += BAND) {
     const int64_t end = std::min(begin + BAND, band.end);
-    int64_t whole = begin;
-    while (whole < end && layout.sorted[whole].edge == nullptr) ++whole;
-    respond_in_groups<TAPS, BACKWARD, P, 0>(plane, layout.sorted + begin, whole - begin, end - begin);
+    const auto& [whole, left] = layout.order[begin / BAND];
+    const Block<A>* blocks = layout.sorted + begin;
+    respond_in_groups<TAPS, Lacking::None, BACKWARD, P, 0>(plane, blocks, whole);
+    respond_in_groups<TAPS, Lacking::Left, BACKWARD, P, 0>(plane, blocks + whole, left);
+    respond_in_groups<TAPS, Lacking::Any, BACKWARD, P, 0>(plane, blocks + whole + left, end - begin - whole - left);
     for (int64_t b = begin; b < end; ++b) {
       plane.template prefetch<BACKWARD>(b);
       evaluate_block<P, BACKWARD>(plane, layout.blocks[b], taps, mix_sums, finite);

@@ -178,6 +178,8 @@ inline void check_grad(const Tensor& grad, const Tensor& x, const Numbers& wante
                   format_shape(x));
 }
 
+constexpr int64_t GROUPED_BYTES = 2048;  // of outputs that are in the first cache together with all that belongs to them
+
 // One call and the memory behind it.
 struct PreparedCall {
   Call call;
@@ -208,6 +210,7 @@ struct PreparedCall {
     sharing = {weight.by_channel() || mix.by_channel(), weight.by_region() || mix.by_region()};
     packed_weight = pack_parameter(weight, call.memory.weight);
     packed_mix = pack_parameter(mix, call.memory.mix);
+    group_planes();
     call.items = cut_items(pool, call.memory.channels_last, sharing);
   }
 
@@ -284,6 +287,21 @@ struct PreparedCall {
   }
 
  private:
+  // Small planes with the same parameters are taken several at a time, one behind another: as the depth of one larger plane, over
+  // which no window reaches.
+  void group_planes() {
+    Pooling& pool = call.pool;
+    Pitch& pitch = call.memory.pitch;
+    if (call.memory.channels_last || sharing.by_channel || sharing.by_region || pool.dims == 3) return;
+    const int64_t planes = pool.batch * pool.channels;
+    int64_t group = std::min(planes, GROUPED_BYTES / (pool.type == Type::Double ? 8 : 4) / pitch.size());
+    while (group > 1 && planes % group != 0) --group;
+    if (group <= 1) return;
+    pool.batch = 1;
+    pool.channels = planes / group;
+    pool.d.in = pool.d.out = pitch.d = group;
+  }
+
   std::vector<char> pack_parameter(const ParameterTensor& given, Parameter& strides) {
     return call.pool.type == Type::Double ? pack<double>(given, call, sharing, strides)
                                           : pack<float>(given, call, sharing, strides);

@@ -62,9 +62,7 @@ class PlaneLayout {
   int64_t block_count;
 
   PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
-    // Vectors end behind a map. With one band maps are finished in order, so they may end in the next one.
-    const bool banded = pool_.d.in == 1 && pitch_.size() > BAND * LANES<A>;
-    map = pitch_.size() + (banded ? LANES<A> : 0);
+    map = pitch_.size() + LANES<A>;  // vectors end behind it
     maps = pool_.d.phases() * pool_.h.phases() * pool_.w.phases();
     list_taps(scratch);
     list_rows(scratch);

@@ -250,6 +250,52 @@ INLINE void gather_input_grad(const Plane<A>& plane, int64_t m, const Band& band
   }
 }
 
+// The same for the maps of all four phases of a 3×3 window with stride 2, GROUP vectors of each: what an output passes on is then
+// loaded once for its nine cells, and a weight once for the group. For ordinary numbers and parameters that all lanes share.
+template <int GROUP, class P, class A>
+INLINE void gather_phases(const Plane<A>& plane, int64_t i, const WeightView<A>& weight) {
+  using V = Vec<A>;
+  using M = Mask<A>;
+  const ResponseGrads<A>& grads = plane.grads;
+  V received[4][GROUP] = {};
+  // Outputs one row and one column before these positions read them by tap 8; and so on, last tap first.
+#pragma GCC unroll 4
+  for (int before = 3; before >= 0; --before) {
+    const int64_t at = i - (before / 2 ? plane.call.memory.pitch.w : 0) - before % 2;
+    auto for_each_tap = [&](auto f) {
+#pragma GCC unroll 9
+      for (int tap = 8; tap >= 0; --tap) {
+        const int h = tap / 3, w = tap % 3;
+        if (2 * (h / 2) + w / 2 == before) f(tap, received[2 * (h % 2) + w % 2]);
+      }
+    };
+    if constexpr (P::statistics) {
+      for (int g = 0; g < GROUP; ++g) {
+        const V to_mean = load<V>(grads.to_mean + at + g * LANES<A>), to_max = load<V>(grads.to_max + at + g * LANES<A>);
+        const M winner = load<M>(grads.winner + at + g * LANES<A>);
+        for_each_tap([&](int tap, V* to) { to[g] += to_mean + (winner == Lane<A>(tap) ? to_max : V{}); });
+      }
+    }
+#pragma GCC unroll 8
+    for (int d = 0; d < P::weights; ++d) {
+      V to_dot[GROUP];
+      for (int g = 0; g < GROUP; ++g) to_dot[g] = load<V>(grads.to_dot + d * grads.size + at + g * LANES<A>);
+      for_each_tap([&](int tap, V* to) {
+        const V w = broadcast<A>(weight.data[d * weight.row + tap]);
+        for (int g = 0; g < GROUP; ++g) to[g] += to_dot[g] * w;
+      });
+    }
+  }
+  for (int m = 0; m < 4; ++m) {
+    for (int g = 0; g < GROUP; ++g) store(plane.gradients + m * plane.layout.map + i + g * LANES<A>, received[m][g]);
+  }
+}
+
+inline bool is_3x3_stride_2(const Pooling& pool) {
+  auto is_such = [](const Axis& axis) { return axis.kernel == 3 && axis.stride == 2 && axis.dilation == 1; };
+  return is_such(pool.h) && is_such(pool.w) && pool.d.kernel == 1 && pool.d.stride == 1;
+}
+
 // From what reaches the responses of a band to all gradients.
 template <class A, class P, int TAPS, bool PER_LANE, bool FINITE>
 void compute_band_grads(Plane<A>& plane, const Band& band) {
@@ -264,6 +310,15 @@ void compute_band_grads(Plane<A>& plane, const Band& band) {
   if (!pool.input_grad) return;
   const WeightView<A> weight = PER_LANE ? WeightView<A>{plane.weight, strides.row, strides.tap}
                                         : WeightView<A>{plane.dense, TAPS > 0 ? TAPS : pool.taps(), 1};
+  if constexpr (P::known && TAPS == 9) {
+    if (is_3x3_stride_2(pool)) {
+      const int64_t end = std::min(band.to, plane.call.memory.pitch.size());
+      int64_t i = band.from;
+      for (; i + LANES<A> < end; i += 2 * LANES<A>) gather_phases<2, P>(plane, i, weight);
+      if (i < end) gather_phases<1, P>(plane, i, weight);
+      return;
+    }
+  }
   for (int64_t m = 0; m < layout.maps; ++m) {
     switch (TAPS > 0 ? layout.begin[m + 1] - layout.begin[m] : -1) {
       case 1: gather_input_grad<1, P, PER_LANE, FINITE>(plane, m, band, weight); break;
@@ -310,6 +365,7 @@ Steps<A> choose_fast_steps(const Plane<A>& plane, bool per_lane) {
 template <class T, bool BACKWARD>
 class PlanePooling {
   using A = Accumulator<T>;
+  static constexpr bool PAIRS_ARE_WORDS = std::is_same_v<T, BFloat16>;
 
  public:
   PlanePooling(const Call& call, bool per_lane)
@@ -418,6 +474,9 @@ class PlanePooling {
     const int64_t rows = call_.pool.d.in * call_.pool.h.in, n = call_.pool.w.in, first = rows_read_;
     if (last) rows_read_ = rows;
     while (rows_read_ < rows && layout.row_in_map[rows_read_] < band.to + layout.margin) ++rows_read_;
+    if constexpr (PAIRS_ARE_WORDS) {
+      if (has_two_phases() && fast_.finds_infinity) return move_pairs<To::Scratch>(first, rows_read_, cells_ + first * n, plane_.x);
+    }
     const A* cells = widen_row(cells_ + first * n, (rows_read_ - first) * n, plane_.line);
     if (!fast_.finds_infinity) finite_ = finite_ && all_finite(cells, (rows_read_ - first) * n);
     move_rows<To::Scratch>(first, rows_read_, cells, plane_.x);
@@ -450,18 +509,28 @@ class PlanePooling {
     const int64_t rows = call_.pool.d.in * call_.pool.h.in, n = call_.pool.w.in, first = rows_written_;
     if (last) rows_written_ = rows;
     while (rows_written_ < rows && plane_.layout.row_in_map[rows_written_] + call_.memory.pitch.w <= band.to) ++rows_written_;
+    if constexpr (PAIRS_ARE_WORDS) {
+      if (has_two_phases()) return move_pairs<To::Memory>(first, rows_written_, out_ + first * n, plane_.gradients);
+    }
     write_row(out_ + first * n, (rows_written_ - first) * n, plane_.line,
               [&](A* to) { move_rows<To::Memory>(first, rows_written_, to, plane_.gradients); });
+  }
+
+  bool has_two_phases() const { return call_.pool.w.stride == 2 && call_.pool.w.phases() == 2 && call_.pool.w.in > 1; }
+
+  // As move_rows, where there are two phases. Pairs of bfloat16 may stay in memory until then.
+  template <To TO, class C>
+  INLINE void move_pairs(int64_t begin, int64_t end, C* cells, A* scratch) const {
+    const int64_t *row = plane_.layout.row, *column = plane_.layout.column;
+    deinterleave<TO, LANES<A>>(row + begin, end - begin, column[0], column[1], cells, scratch, call_.pool.w.in);
   }
 
   // Rows [begin, end) of input, one after another in `cells`, into scratch by phase; or rows of gradients out of it.
   template <To TO, class C>
   INLINE void move_rows(int64_t begin, int64_t end, C* cells, A* scratch) const {
+    if (has_two_phases()) return move_pairs<TO>(begin, end, cells, scratch);
     const Axis& w = call_.pool.w;
     const int64_t n = w.in, phases = w.phases(), stride = w.stride, *row = plane_.layout.row, *column = plane_.layout.column;
-    if (stride == 2 && phases == 2 && n > 1) {
-      return deinterleave<TO, LANES<A>>(row + begin, end - begin, column[0], column[1], cells, scratch, n);
-    }
     for (int64_t r = begin; r < end; ++r, cells += n) {
       if (phases == 1) {
         A* place = scratch + row[r] + column[0];

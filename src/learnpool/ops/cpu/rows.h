@@ -25,19 +25,33 @@ INLINE void zip(V even, V odd, V& a, V& b, std::integer_sequence<int, I...>) {
 enum class To { Scratch, Memory };
 
 // 2 N cells one after another, and every second of them in two rows of scratch.
-template <To TO, int N, class A, class B>
-INLINE void deinterleave_vector(A* cells, B* even, B* odd) {
-  using V = typename NarrowVec<std::remove_const_t<A>, N>::type;
-  constexpr auto order = std::make_integer_sequence<int, N>{};
-  V a, b;
-  if constexpr (TO == To::Memory) {
-    zip(load<V>(even), load<V>(odd), a, b, order);
-    store(cells, a);
-    store(cells + N, b);
+template <To TO, int N, class C, class B>
+INLINE void deinterleave_vector(C* cells, B* even, B* odd) {
+  using V = typename NarrowVec<B, N>::type;
+  if constexpr (std::is_same_v<std::remove_const_t<C>, BFloat16>) {
+    // Two neighbours are the two halves of a word, and a float is one in the upper half.
+    using Words = typename NarrowVec<uint32_t, N>::type;
+    constexpr uint32_t upper = 0xffff0000;
+    if constexpr (TO == To::Memory) {
+      const Words low = round_to_bfloat16<Words>(load<V>(even)), high = round_to_bfloat16<Words>(load<V>(odd));
+      store(reinterpret_cast<uint16_t*>(cells), (low >> 16) | (high & upper));
+    } else {
+      const Words words = load<Words>(reinterpret_cast<const uint16_t*>(cells));
+      store(even, (V)(words << 16));
+      store(odd, (V)(words & upper));
+    }
   } else {
-    unzip(load<V>(cells), load<V>(cells + N), a, b, order);
-    store(even, a);
-    store(odd, b);
+    constexpr auto order = std::make_integer_sequence<int, N>{};
+    V a, b;
+    if constexpr (TO == To::Memory) {
+      zip(load<V>(even), load<V>(odd), a, b, order);
+      store(cells, a);
+      store(cells + N, b);
+    } else {
+      unzip(load<V>(cells), load<V>(cells + N), a, b, order);
+      store(even, a);
+      store(odd, b);
+    }
   }
 }
 

@@ -178,10 +178,15 @@ template <>
 INLINE Vec<float> widen<BFloat16>(HalfBits raw) {
   return (Vec<float>)(__builtin_convertvector(raw, FloatBits) << 16);
 }
+// Floats rounded to bfloat16, to nearest, ties to even: the upper halves of their bits. Below them there is anything.
+template <class Bits, class V>
+INLINE Bits round_to_bfloat16(V v) {
+  const Bits bits = (Bits)v, rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  return v != v ? Bits{} + 0x7fc00000 : rounded;
+}
 template <>
 INLINE HalfBits narrow<BFloat16>(Vec<float> v) {
-  const FloatBits bits = (FloatBits)v, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
-  return __builtin_convertvector(v != v ? FloatBits{} + 0x7fc0 : rounded, HalfBits);
+  return __builtin_convertvector(round_to_bfloat16<FloatBits>(v) >> 16, HalfBits);
 }
 
 template <>

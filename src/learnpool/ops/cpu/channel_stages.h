@@ -33,7 +33,8 @@ class ChannelStages {
     weights_ = scratch.take<A>(ROWS * call.pool.taps());
     maximum_ = scratch.take<A>(stride_);
     mean_ = scratch.take<A>(stride_);
-    dots_ = scratch.take<A>(ROWS * stride_);
+    most_ = BACKWARD ? std::max<int64_t>(1, std::min<int64_t>(MOST_OUTPUTS, NUMBERS_IN_CACHE / (ROWS * stride_))) : 1;
+    all_dots_ = dots_ = scratch.take<A>(most_ * ROWS * stride_);
     winner_ = scratch.take<Lane<A>>(stride_);
     zeros_ = scratch.take<A>(stride_);
   }
@@ -58,9 +59,24 @@ class ChannelStages {
     if constexpr (BACKWARD) {
       for (int m = 0; call_.pool.mix_grad && m < P::mixes; ++m) at.mix_sums[m] += mix_sums[m];
       if (at.dx != nullptr) scatter_input_grad(at, channels);
-      if (D > 0 && call_.pool.weight_grad) accumulate_weight_grad<0>(at, channels);
+      if (D > 0 && call_.pool.weight_grad) {
+        taps_ = at.taps;
+        tap_count_ = at.tap_count;
+        channels_ = channels;
+        x_[outputs_++] = at.x;
+        dots_ += D * stride_;
+        if (outputs_ == most_) add_weight_grads(at.weight_sums);
+      }
     }
     return true;
+  }
+
+  // Add up what the weights receive from the outputs since the last time: before their taps are listed anew.
+  void add_weight_grads(V* weight_sums) {
+    if (outputs_ == 0) return;
+    accumulate_weight_grad<0>(weight_sums);
+    outputs_ = 0;
+    dots_ = all_dots_;
   }
 
  private:
@@ -68,6 +84,13 @@ class ChannelStages {
   const int64_t stride_;        // from row to row of dots
   A* weights_;                  // [listed taps][D]
   A *maximum_, *mean_, *dots_;  // by channel: responses, then their gradients
+  // Outputs whose weights' gradients are not added up yet, at most so many: their cells and dots. Sums of several outputs stay in
+  // registers, while those of one would be loaded and stored for a few vectors of channels.
+  static constexpr int64_t MOST_OUTPUTS = 8, NUMBERS_IN_CACHE = 4096;
+  int64_t most_, outputs_ = 0, tap_count_, channels_;
+  const CellTap* taps_;
+  const T* x_[MOST_OUTPUTS];
+  A* all_dots_;
   const A* zeros_;
   Lane<A>* winner_;  // which of the listed taps holds the maximum
 
@@ -200,33 +223,36 @@ class ChannelStages {
 
   // The gradients of the weights, row FROM and after.
   template <int FROM>
-  INLINE void accumulate_weight_grad(const ChannelVector<T>& at, int64_t channels) const {
+  INLINE void accumulate_weight_grad(V* weight_sums) const {
     constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
     int64_t i = 0;
-    for (; i + SUMMED_TAPS <= at.tap_count; i += SUMMED_TAPS) accumulate_taps<SUMMED_TAPS, FROM, COUNT>(at, channels, i);
-    for (; i < at.tap_count; ++i) accumulate_taps<1, FROM, COUNT>(at, channels, i);
-    if constexpr (FROM + COUNT < D) accumulate_weight_grad<FROM + COUNT>(at, channels);
+    for (; i + SUMMED_TAPS <= tap_count_; i += SUMMED_TAPS) accumulate_taps<SUMMED_TAPS, FROM, COUNT>(weight_sums, i);
+    for (; i < tap_count_; ++i) accumulate_taps<1, FROM, COUNT>(weight_sums, i);
+    if constexpr (FROM + COUNT < D) accumulate_weight_grad<FROM + COUNT>(weight_sums);
   }
 
   // COUNT rows of weight from FROM on, TAPS taps from tap i on.
   template <int TAPS, int FROM, int COUNT>
-  INLINE void accumulate_taps(const ChannelVector<T>& at, int64_t channels, int64_t i) const {
+  INLINE void accumulate_taps(V* weight_sums, int64_t i) const {
     V sums[TAPS][COUNT > 0 ? COUNT : 1] = {};
-    auto accumulate = [&](auto full, int64_t c, int64_t lanes) {
+    auto accumulate = [&](auto full, const T* x, const A* dots, int64_t c, int64_t lanes) {
       V v[TAPS];
 #pragma GCC unroll 9
-      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, full>(at.x + at.taps[i + t].from + c, lanes);
+      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, full>(x + taps_[i + t].from + c, lanes);
       for (int d = 0; d < COUNT; ++d) {
-        const V to_dot = load<V>(dots_ + (FROM + d) * stride_ + c);
+        const V to_dot = load<V>(dots + (FROM + d) * stride_ + c);
 #pragma GCC unroll 9
         for (int t = 0; t < TAPS; ++t) sums[t][d] += to_dot * v[t];
       }
     };
-    int64_t c = 0;
-    for (; c + STEP <= channels; c += STEP) accumulate(std::true_type{}, c, STEP);
-    if (c < channels) accumulate(std::false_type{}, c, channels - c);
+    for (int64_t o = 0; o < outputs_; ++o) {
+      const A* dots = all_dots_ + o * D * stride_;
+      int64_t c = 0;
+      for (; c + STEP <= channels_; c += STEP) accumulate(std::true_type{}, x_[o], dots, c, STEP);
+      if (c < channels_) accumulate(std::false_type{}, x_[o], dots, c, channels_ - c);
+    }
     for (int t = 0; t < TAPS; ++t) {
-      for (int d = 0; d < COUNT; ++d) at.weight_sums[(FROM + d) * call_.pool.taps() + at.taps[i + t].tap] += sums[t][d];
+      for (int d = 0; d < COUNT; ++d) weight_sums[(FROM + d) * call_.pool.taps() + taps_[i + t].tap] += sums[t][d];
     }
   }
 };

@@ -346,6 +346,7 @@ class ImagePooling {
     box_ = call_.items.box(item);
     slice_ = BACKWARD ? static_cast<A*>(call_.memory.slices) + item * call_.memory.slice : nullptr;
     for (int64_t n = box_.n0; n < box_.n1; ++n) pool_image(n);
+    add_weight_grads();
     if (BACKWARD && !PER_LANE) sums_.flush(call_, slice_, slice_ + call_.memory.dmix_offset);
   }
 
@@ -396,6 +397,10 @@ class ImagePooling {
     }
   }
 
+  INLINE void add_weight_grads() {
+    if constexpr (BACKWARD && STAGED) stages_.add_weight_grads(sums_.weight);
+  }
+
   // The taps where these two lists meet.
   void list_taps(const OutputTaps::List& down, const OutputTaps::List& across) {
     const OutputTaps::Tap* all = output_taps_.taps.data();
@@ -437,7 +442,10 @@ class ImagePooling {
     const OutputTaps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
     const int64_t cell = down.first + across.first;
     const bool renewed = !down.is_same(down_) || !across.is_same(across_);
-    if (renewed) list_taps(down, across);
+    if (renewed) {
+      add_weight_grads();
+      list_taps(down, across);
+    }
     x += cell * call_.pool.channels;
     A* dx = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
     const A* weight = static_cast<const A*>(memory.weight.data) + o * memory.weight.region + box_.c0 * memory.weight.channel;
@@ -474,7 +482,10 @@ class ImagePooling {
       }
       pool_vector(at);
     }
-    if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) sums_.flush(call_, dweight, dmix);
+    if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) {
+      add_weight_grads();
+      sums_.flush(call_, dweight, dmix);
+    }
   }
 
   // All channels at an output, in stages; returns how many that were, 0 if it has to be done otherwise.

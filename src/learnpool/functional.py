@@ -116,6 +116,19 @@ def _get_empty_parameter(dtype: torch.dtype, device: torch.device, dims: int, ta
         return torch.empty((0, *(1,) * (dims + 1), *taps), dtype=dtype, device=device)
 
 
+def _make_window(*args: Any, **options: Any) -> Window:
+    """``Window.of``; the same window in every call, because checking it takes as long as a small pool."""
+    if not is_recording():
+        try:
+            return _get_window(*args, **options)
+        except TypeError:
+            pass  # a list cannot be looked up, or a number is none: then this says so
+    return Window.of(*args, **options)
+
+
+_get_window = lru_cache(maxsize=256, typed=True)(Window.of)
+
+
 def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tensor]) -> tuple[Callable[P, Tensor], ...]:
     """The 1d, 2d and 3d forms of a function of ``(name, dims, ...)``, with the window's arguments spelled out."""
     signature = fill_signature(function, Window.of)
@@ -165,7 +178,7 @@ def _pool(
     """
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Gate(Max(), Avg()), got {tree!r}")
-    window = Window.of(name, dims, kernel_size, *rest, **options)
+    window = _make_window(name, dims, kernel_size, *rest, **options)
     weight = _align(name, "weight", weight, x, dims, window.kernel)
     return pool(name, x, tree, weight, _align(name, "mix", mix, x, dims, ()), window)
 
@@ -174,7 +187,7 @@ def _mixed_pool(
     name: str, dims: int, x: Tensor, a: Tensor | float, kernel_size: Size, *rest: Any, **options: Any
 ) -> Tensor:
     """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
-    window = Window.of(name, dims, kernel_size, *rest, **options)
+    window = _make_window(name, dims, kernel_size, *rest, **options)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
         a = torch.tensor(float(a), dtype=reference.get_accumulation_dtype(x.dtype), device=x.device)
     mix = _align_one(name, "a", a, x, dims, ())
@@ -183,7 +196,7 @@ def _mixed_pool(
 
 def _gated_pool(name: str, dims: int, x: Tensor, mask: Tensor, kernel_size: Size, *rest: Any, **options: Any) -> Tensor:
     """``s max + (1 - s) mean`` with ``s = sigmoid(mask · x)`` of every window, the paper's (5)."""
-    window = Window.of(name, dims, kernel_size, *rest, **options)
+    window = _make_window(name, dims, kernel_size, *rest, **options)
     weight = _align_one(name, "mask", mask, x, dims, window.kernel)
     return pool(name, x, _GATED, weight, None, window, ("mask", "mix"))
 
@@ -203,7 +216,7 @@ def _tree_pool(
     ``leaves`` is ``[L, ..., *kernel]`` from left to right, L a power of two; ``gates`` is ``[L - 1, ..., *kernel]``,
     root first, breadth first (None if there is one leaf).
     """
-    window = Window.of(name, dims, kernel_size, *rest, **options)
+    window = _make_window(name, dims, kernel_size, *rest, **options)
     v = _align(name, "leaves", leaves, x, dims, window.kernel)
     w = _align(name, "gates", gates, x, dims, window.kernel)
     filters, masks = (0 if p is None else p.shape[0] for p in (v, w))

@@ -154,7 +154,7 @@ class PlaneLayout {
   // An output along one axis.
   struct AxisOutput {
     int64_t count, first;  // what an average divides by; its first tap that exists, -1 if none does
-    bool whole, left;      // whether all its taps do, and all but the first
+    bool whole, left;      // whether all its taps do; whether all but perhaps the first do
   };
 
   std::vector<AxisOutput> list_axis_outputs(const Axis& axis) const {

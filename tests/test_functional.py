@@ -201,3 +201,10 @@ def test_a_mode_that_overrides_functions_sees_the_operator_with_gradients_on():
     assert torch.equal(y, layer(x))
     y.sum().backward()
     assert layer.weight.grad.abs().sum() > 0
+
+
+def test_a_window_that_was_accepted_does_not_make_an_equal_mistake_legal():
+    x = torch.randn(1, 2, 8, 8)
+    assert LF.mixed_pool2d(x, 0.5, 1).shape == x.shape
+    with pytest.raises(TypeError, match="kernel_size must be an int"):
+        LF.mixed_pool2d(x, 0.5, True)  # equal to 1

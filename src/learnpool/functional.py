@@ -257,7 +257,7 @@ def _stochastic_pool(
 
     Where no cell of a window is positive, all are equally likely.
     """
-    window = Window.of(name, dims, kernel_size, stride, padding, dilation, ceil_mode)
+    window = _make_window(name, dims, kernel_size, stride, padding, dilation, ceil_mode)
     return stochastic_pool(name, x, window, training)
 
 

@@ -63,6 +63,9 @@ struct Memory {
   int64_t dmix_offset = 0;  // dmix begins behind dweight
 };
 
+// Outputs that fit into the first cache together with all that belongs to them: contiguous planes are taken in pieces of so many.
+constexpr int64_t PIECE_BYTES = 2048;
+
 // Work is cut into items by the shape alone, so that any number of threads gives the same bits. An item is a box of channels
 // and images.
 struct Items {

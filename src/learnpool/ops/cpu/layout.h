@@ -37,7 +37,7 @@ struct Band {
   int64_t begin, end, from, to;
 };
 
-constexpr int64_t BAND = 2048 / LEARNPOOL_BYTES;  // vectors of outputs: 512 of them
+constexpr int64_t BAND = PIECE_BYTES / LEARNPOOL_BYTES;  // vectors of outputs
 
 // How many of a band's vectors are whole, and how many lack at most cells of the first column: those come first, in this order.
 struct BandOrder {

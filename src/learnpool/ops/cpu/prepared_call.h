@@ -178,8 +178,6 @@ inline void check_grad(const Tensor& grad, const Tensor& x, const Numbers& wante
                   format_shape(x));
 }
 
-constexpr int64_t GROUPED_BYTES = 2048;  // of outputs that are in the first cache together with all that belongs to them
-
 // One call and the memory behind it.
 struct PreparedCall {
   Call call;
@@ -294,7 +292,7 @@ struct PreparedCall {
     Pitch& pitch = call.memory.pitch;
     if (call.memory.channels_last || sharing.by_channel || sharing.by_region || pool.dims == 3) return;
     const int64_t planes = pool.batch * pool.channels;
-    int64_t group = std::min(planes, GROUPED_BYTES / (pool.type == Type::Double ? 8 : 4) / pitch.size());
+    int64_t group = std::min(planes, PIECE_BYTES / (pool.type == Type::Double ? 8 : 4) / pitch.size());
     while (group > 1 && planes % group != 0) --group;
     if (group <= 1) return;
     pool.batch = 1;

@@ -69,8 +69,8 @@ INLINE double sum_lanes(Vec<A> v) {
   return total;
 }
 
-// a > b ? a : b, and a < b ? a : b. As one instruction, which the compiler does not find: a comparison into a mask and a blend by
-// it take three times as long, and each of several waits for the one before.
+// a > b ? a : b, and a < b ? a : b. As one instruction, which the compiler does not find: it compares into a mask and blends by
+// that, and each of several waits for the one before.
 #if defined(__x86_64__)
 #if LEARNPOOL_BYTES == 64
 #define LEARNPOOL_INTRINSIC(name) _mm512_##name

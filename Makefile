@@ -8,7 +8,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test test-aarch64 test-baseline test-sanitize test-triton test-zoo check format clean
 
-CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h)
+CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
+	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
 
 demo: $(VENV)/.installed
 	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo

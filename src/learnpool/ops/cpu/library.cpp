@@ -1,10 +1,11 @@
 // The operators of learnpool on the CPU, through LibTorch's stable ABI.
 
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -57,13 +58,13 @@ std::tuple<Tensor, Tensor, Tensor> pool_backward(const Tensor& grad, const Tenso
   memory.dmix_offset = pool.program.weights * memory.dweight.row;
   // Vectors may add zeros past the end, and items keep off each other's cache lines.
   memory.slice = memory.dmix_offset + pool.program.mixes * memory.dmix.row + 64;
-  Tensor slices = torch::stable::new_zeros(prepared.weight.tensor, {prepared.call.items.count() * memory.slice});
-  memory.slices = slices.mutable_data_ptr();
+  const size_t bytes = pool.type == Type::Double ? sizeof(double) : sizeof(float);
+  const std::unique_ptr<void, void (*)(void*)> slices(std::calloc(prepared.call.items.count() * memory.slice, bytes), std::free);
+  if (slices == nullptr) throw std::bad_alloc();
+  memory.slices = slices.get();
   prepared.run();
-  Tensor dweight =
-      output_mask[1] ? prepared.make_grad(prepared.weight, memory.dweight, 0, weight) : torch::stable::new_empty(weight, {0});
-  Tensor dmix =
-      output_mask[2] ? prepared.make_grad(prepared.mix, memory.dmix, memory.dmix_offset, mix) : torch::stable::new_empty(mix, {0});
+  Tensor dweight = output_mask[1] ? prepared.make_grad(prepared.weight, memory.dweight, 0, weight) : make_tensor({0}, weight);
+  Tensor dmix = output_mask[2] ? prepared.make_grad(prepared.mix, memory.dmix, memory.dmix_offset, mix) : make_tensor({0}, mix);
   return {dx, dweight, dmix};
 }
 

@@ -1,15 +1,12 @@
 // The caller's parameters, and how they are laid out for the kernels.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-
-#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "call.h"
+#include "tensors.h"
 
 namespace learnpool {
 
@@ -20,7 +17,7 @@ struct Sharing {
 
 // One parameter of the caller, [rows, C|1, *output|1, *taps], contiguous and of the accumulator's type.
 struct ParameterTensor {
-  torch::stable::Tensor tensor;
+  std::optional<Tensor> tensor;  // there from the beginning of a call on; an undefined one would have to be made
   int64_t rows = 0, channels = 1, grid[3] = {1, 1, 1}, taps = 1;
 
   bool by_channel() const { return rows > 0 && channels != 1; }
@@ -65,7 +62,7 @@ std::vector<char> pack(const ParameterTensor& given, Call& call, const Sharing& 
   const int64_t margin = 64 + (sharing.by_region ? call.memory.pitch.size() : 0);
   std::vector<char> packed((given.rows * strides.row + 2 * margin) * sizeof(A));
   A* to = reinterpret_cast<A*>(packed.data()) + margin;
-  const A* from = static_cast<const A*>(given.tensor.const_data_ptr());
+  const A* from = static_cast<const A*>(given.tensor->const_data_ptr());
   A nothing = 0;  // or NaN
   for (int64_t row = 0; row < given.rows; ++row) {
     for (int64_t c = 0; c < channels; ++c) {
@@ -85,8 +82,8 @@ std::vector<char> pack(const ParameterTensor& given, Call& call, const Sharing& 
 
 // The gradient of `given`: the slices of all items, from `offset` on, added up in a fixed order.
 template <class A>
-torch::stable::Tensor add_slices(const ParameterTensor& given, const Call& call, const Sharing& sharing, const Parameter& strides,
-                                 int64_t offset) {
+Tensor add_slices(const ParameterTensor& given, const Call& call, const Sharing& sharing, const Parameter& strides,
+                  int64_t offset) {
   std::vector<double> total(given.size(), 0.0);
   const A* slices = static_cast<const A*>(call.memory.slices);
   for (int64_t item = 0; item < call.items.count(); ++item) {
@@ -101,7 +98,7 @@ torch::stable::Tensor add_slices(const ParameterTensor& given, const Call& call,
       }
     }
   }
-  torch::stable::Tensor sums = torch::stable::empty_like(given.tensor);
+  Tensor sums = make_tensor(get_shape(*given.tensor), *given.tensor);
   A* to = static_cast<A*>(sums.mutable_data_ptr());
   for (size_t i = 0; i < total.size(); ++i) to[i] = A(total[i]);
   return sums;

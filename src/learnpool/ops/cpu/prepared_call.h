@@ -1,10 +1,6 @@
 // A call of an operator made ready for the kernels: its arguments checked, its memory laid out, its work cut for threads.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/ScalarType.h>
-
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -20,12 +16,9 @@
 
 #include "call.h"
 #include "parameters.h"
+#include "tensors.h"
 
 namespace learnpool {
-
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using Numbers = std::vector<int64_t>;
 
 // The widest instruction set this machine has; a narrower one where `outputs` would leave half a vector empty.
 inline const Kernels& choose_kernels(int64_t outputs) {
@@ -134,10 +127,7 @@ inline ParameterTensor check_parameter(const char* name, const Tensor& p, const 
                     " taps along axis ", i, ", got shape ", format_shape(p));
     given.grid[3 - dims + i] = p.size(2 + i);
   }
-  // Each call into PyTorch costs about as much as a small pool, so none is made that would change nothing.
-  const ScalarType wide = x.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  if (p.scalar_type() != wide) given.tensor = torch::stable::to(p, wide);
-  if (!given.tensor.is_contiguous()) given.tensor = torch::stable::contiguous(given.tensor);
+  given.tensor = make_dense(convert(p, x.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float));
   return given;
 }
 
@@ -194,7 +184,7 @@ struct PreparedCall {
     memory.channels_last = is_channels_last(pool.dims, x.dim(), x.sizes().data(), x.strides().data());
     memory.pitch = {choose_pitch(pool.d, memory.channels_last), choose_pitch(pool.h, memory.channels_last),
                     choose_pitch(pool.w, memory.channels_last)};
-    if (memory.channels_last || !x.is_contiguous()) x = torch::stable::contiguous(x, format());
+    x = make_dense(x, format());
     memory.x = x.const_data_ptr();
     call.items = cut_items(pool, memory.channels_last, sharing);
   }
@@ -220,19 +210,19 @@ struct PreparedCall {
         seed->is_cpu() && seed->scalar_type() == ScalarType::Long && seed->dim() == 1 && seed->size(0) == call.pool.batch,
         "learnpool: seed must have an int64 on the CPU for each of ", call.pool.batch, " images, got shape ", format_shape(*seed),
         " and dtype number ", int(seed->scalar_type()));
-    seeds = seed->is_contiguous() ? *seed : torch::stable::contiguous(*seed);
+    seeds = make_dense(*seed);
     call.memory.seeds = static_cast<const int64_t*>(seeds->const_data_ptr());
   }
 
   // The gradient of the output, from here on; returns that of x, to be filled.
   Tensor set_grad(const Tensor& given_grad, bool input_grad) {
     check_grad(given_grad, x, output_shape());
-    grad = torch::stable::contiguous(given_grad, format());
+    grad = make_dense(given_grad, format());
     call.pool.backward = true;
     call.pool.input_grad = input_grad;
     call.memory.grad = grad->const_data_ptr();
-    if (!input_grad) return torch::stable::new_empty(x, {0});
-    Tensor dx = allocate(Numbers(x.sizes().begin(), x.sizes().end()));
+    if (!input_grad) return make_tensor({0}, x);
+    Tensor dx = allocate(get_shape(x));
     call.memory.y = dx.mutable_data_ptr();
     return dx;
   }
@@ -245,21 +235,20 @@ struct PreparedCall {
     return y;
   }
 
-  torch::headeronly::MemoryFormat format() const {
-    using torch::headeronly::MemoryFormat;
+  MemoryFormat format() const {
     if (!call.memory.channels_last) return MemoryFormat::Contiguous;
     return call.pool.dims == 2 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
   }
 
   Numbers output_shape() const {
-    Numbers shape(x.sizes().begin(), x.sizes().end());
+    Numbers shape = get_shape(x);
     const Axis* axes[] = {&call.pool.w, &call.pool.h, &call.pool.d};
     for (int64_t i = 0; i < call.pool.dims; ++i) shape[shape.size() - 1 - i] = axes[i]->out;
     return shape;
   }
 
   Tensor allocate(const Numbers& shape) const {
-    Tensor fresh = torch::stable::empty(shape, x.scalar_type(), std::nullopt, std::nullopt, std::nullopt, format());
+    Tensor fresh = make_tensor(shape, x, format());
 #if defined(__linux__)
     // Large new memory is paid for page by page on first touch, which costs more than the pooling; ask for large pages.
     const uintptr_t page = uintptr_t(1) << 21, address = reinterpret_cast<uintptr_t>(fresh.data_ptr());
@@ -278,10 +267,10 @@ struct PreparedCall {
   }
 
   Tensor make_grad(const ParameterTensor& given, const Parameter& strides, int64_t offset, const Tensor& like) const {
-    if (given.rows == 0) return torch::stable::new_empty(like, like.sizes());
+    if (given.rows == 0) return make_tensor(get_shape(like), like);
     const Tensor sums = call.pool.type == Type::Double ? add_slices<double>(given, call, sharing, strides, offset)
                                                        : add_slices<float>(given, call, sharing, strides, offset);
-    return torch::stable::to(sums, like.scalar_type());
+    return convert(sums, like.scalar_type());
   }
 
  private:

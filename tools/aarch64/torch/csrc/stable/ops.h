@@ -11,22 +11,6 @@
 
 namespace torch::stable {
 
-inline Tensor empty(const Numbers& sizes, ScalarType type, std::nullopt_t, std::nullopt_t, std::nullopt_t, MemoryFormat format) {
-  return Tensor(sizes, make_dense_strides(sizes, format), type);
-}
-
-inline Tensor new_empty(const Tensor& like, const Numbers& sizes) {
-  return Tensor(sizes, make_dense_strides(sizes, MemoryFormat::Contiguous), like.scalar_type());
-}
-
-inline Tensor new_zeros(const Tensor& like, const Numbers& sizes) {
-  Tensor zeros = new_empty(like, sizes);
-  std::fill_n(static_cast<char*>(zeros.data_ptr()), zeros.reach() * zeros.element_size(), 0);
-  return zeros;
-}
-
-inline Tensor empty_like(const Tensor& like) { return Tensor(like.sizes(), like.strides(), like.scalar_type()); }
-
 // copy(to, from) for every element's place in both, given in elements.
 template <class Copy>
 void for_each_element(const Numbers& sizes, const Numbers& to, const Numbers& from, Copy copy) {

@@ -51,11 +51,13 @@ inline Numbers make_dense_strides(const Numbers& sizes, MemoryFormat format) {
 
 class Tensor {
  public:
-  Tensor() = default;
   // Every byte of new memory is 0xff, which is NaN in every dtype, so that an element nobody wrote cannot pass for a result.
   Tensor(Numbers sizes, Numbers strides, ScalarType type) : sizes_(std::move(sizes)), strides_(std::move(strides)), type_(type) {
     memory_ = std::make_shared<std::vector<char>>(reach() * element_size(), char(0xff));
   }
+  // A handle is a tensor here; this one becomes the new tensor.
+  explicit Tensor(Tensor* handle) : Tensor(std::move(*handle)) { delete handle; }
+  const Tensor* get() const { return this; }
 
   int64_t dim() const { return int64_t(sizes_.size()); }
   int64_t size(int64_t axis) const { return sizes_.at(axis); }

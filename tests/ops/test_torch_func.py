@@ -112,6 +112,23 @@ def test_the_operator_itself_and_mixed_kinds_of_autograd():
 
 
 @ONE
+@pytest.mark.parametrize("tree", [MIXED, GATED, make_tree(1)], ids=str)
+def test_a_tensor_kept_from_inside_a_transform(tree):
+    """It is a wrapper that has outlived its transform; ordinary autograd has to reach the tensor behind it."""
+    layer, kept = layer_of(tree, "layer"), []
+
+    def keep(x):
+        kept.append(x)
+        return x.sum()
+
+    x = distinct(2, 3, 7, 6).requires_grad_()
+    grad(keep)(x)
+    inputs = [x, *layer.parameters()]
+    found = torch.autograd.grad(layer(kept[0]).sin().sum(), inputs)
+    assert_close(found, torch.autograd.grad(layer(x).sin().sum(), inputs))
+
+
+@ONE
 def test_stochastic_and_adaptive_pools():
     x = distinct(3, 2, 7, 6)
     for layer in (StochasticPool2d(3, 2).eval(), AdaptivePool2d(MIXED, dtype=torch.float64)):

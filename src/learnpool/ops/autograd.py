@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 
 from . import reference, vmap
-from .transforms import Form, choose_form, count_derivatives, in_forward_mode
+from .transforms import Form, choose_form, needs_decomposition
 from .window import Window
 
 _AFTER_AUTOGRAD = torch._C._after_autograd_keyset
@@ -25,17 +26,17 @@ Formula = Callable[..., Sequence[Tensor | None]]
 
 
 def make_function(operator: Any, formula: Formula) -> Any:
-    """What autograd records of a call: ``apply(call, rest, *tensors)``, where ``call`` is the operator below autograd.
+    """What autograd records of a call: ``apply(call, rest, *tensors)``; ``rest`` is what follows the tensors.
 
-    ``call`` has the signature of ``operator``; ``rest`` is what follows its tensors.
+    ``call`` is the operator below autograd; None stands for ``call_below``.
     """
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, call: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
+        def forward(ctx: Any, call: Callable[..., Any] | None, rest: Sequence[Any], *tensors: Tensor) -> Any:
             ctx.save_for_backward(*tensors)
             ctx.rest = rest
-            return call(*tensors, *rest)
+            return call_below(operator, *tensors, *rest) if call is None else call(*tensors, *rest)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -50,18 +51,19 @@ def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Calla
 
     ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
     """
+    redispatch = operator._handle.redispatch_boxed  # operator.redispatch is Python
 
     def kernel(keyset: Any, *inputs: Any) -> Any:
-        if in_forward_mode() or count_derivatives():
+        if needs_decomposition():
             return decomposition(*inputs)
+        if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)):
+            return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
         def call(*inputs: Any) -> Any:
             with torch._C._AutoDispatchBelowAutograd():
-                return operator.redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
+                return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
-            return function.apply(call, inputs[tensors:], *inputs[:tensors])
-        return call(*inputs)
+        return function.apply(call, inputs[tensors:], *inputs[:tensors])
 
     return kernel
 
@@ -69,12 +71,23 @@ def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Calla
 def call_below(operator: Any, *inputs: Any) -> Any:
     """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(*inputs)
+        return operator._op(*inputs)  # as its __call__, which is Python too
 
 
 def call_backward(operator: Any, *inputs: Any) -> Any:
     """An operator in a backward formula; its own autograd kernel is there for second derivatives."""
     return call_below(operator, *inputs) if choose_form() is Form.NO_GRAD else operator(*inputs)
+
+
+def bind_apply(function: Any) -> Callable[..., Any]:
+    """``function.apply`` for calls outside torch.func, without the time it takes to ask whether this is one."""
+    apply = super(torch.autograd.Function, function).apply
+
+    def call(*inputs: Any) -> Any:
+        # A tensor kept from inside a transform is a wrapper, through which autograd would not see the tensor itself.
+        return apply(*[unwrap_if_dead(each) if isinstance(each, Tensor) else each for each in inputs])
+
+    return call
 
 
 def pool_formula(

@@ -14,7 +14,6 @@ flops                                 multiplications, for ``torch.utils.flop_co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -94,7 +93,7 @@ OPERATORS = (
 )
 
 
-FUNCTIONS: dict[str, Any] = {}  # by an operator's name: what autograd records of a call
+CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {}  # by name: an operator, and ``apply`` of what autograd records
 
 
 def register(op: Operator) -> None:
@@ -102,15 +101,17 @@ def register(op: Operator) -> None:
     name = f"learnpool::{op.name}"
     if not torch._C._jit_get_schemas_for_operator(name):
         LIBRARY.define(op.name + op.schema, tags=op.tags)
-    overload = getattr(torch.ops.learnpool, op.name).default
+    packet = getattr(torch.ops.learnpool, op.name)
+    overload = packet.default
     LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
-    FUNCTIONS[op.name] = autograd.make_function(overload, op.formula)
-    kernel = autograd.make_kernel(overload, FUNCTIONS[op.name], op.tensors, op.decomposition)
+    function = autograd.make_function(overload, op.formula)
+    CALLS[op.name] = packet, autograd.bind_apply(function)
+    kernel = autograd.make_kernel(overload, function, op.tensors, op.decomposition)
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:
-        register_flop_formula(overload.overloadpacket)(op.flops)
+        register_flop_formula(packet)(op.flops)
 
 
 def call_operator(form: Form, name: str, rest: Sequence[Any], *tensors: Any) -> Any:
@@ -118,10 +119,10 @@ def call_operator(form: Form, name: str, rest: Sequence[Any], *tensors: Any) -> 
 
     Under forward mode and nested derivatives the operator itself is called: its autograd kernel is its decomposition.
     """
-    operator = getattr(torch.ops.learnpool, name)
+    operator, apply = CALLS[name]
     if form is Form.EAGER and not has_torch_function_variadic(*tensors):  # who overrides functions wants to see it
         if torch._C._any_requires_grad(*tensors):
-            return FUNCTIONS[name].apply(partial(autograd.call_below, operator), rest, *tensors)
+            return apply(None, rest, *tensors)
         form = Form.NO_GRAD
     if form is Form.NO_GRAD:
         return autograd.call_below(operator, *tensors, *rest)

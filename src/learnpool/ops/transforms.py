@@ -30,12 +30,12 @@ def choose_form() -> Form:
     if is_compiling():
         exporting = is_exporting() and torch.onnx.is_in_onnx_export()
         return Form.ONNX if exporting else Form.OPERATOR
-    if forward_ad._current_level >= 0:  # as in_forward_mode, without a call
+    if forward_ad._current_level >= 0:  # there may be tangents, torch.func's jvp too
         return Form.FORWARD_MODE
-    if not torch.is_grad_enabled():
-        return Form.NO_GRAD
     if torch._C._is_tracing():
         return Form.TORCHSCRIPT
+    if not torch.is_grad_enabled():
+        return Form.NO_GRAD
     if torch._C._functorch.peek_interpreter_stack() is None:
         # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
         return Form.NO_GRAD if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD) else Form.EAGER
@@ -48,9 +48,9 @@ def is_recording() -> bool:
     return is_compiling() or torch._C._is_tracing()
 
 
-def in_forward_mode() -> bool:
-    """Whether there may be tangents (``torch.autograd.forward_ad``, and torch.func's jvp, which uses it)."""
-    return forward_ad._current_level >= 0
+def needs_decomposition() -> bool:
+    """Whether an operator has to become plain operations: a backward formula serves neither of these."""
+    return forward_ad._current_level >= 0 or count_derivatives() > 0
 
 
 def count_derivatives() -> int:

@@ -246,6 +246,41 @@ def test_forward_does_not_touch_the_parameter():
     assert (layer.mix.item(), layer.mix._version) == (3.0, version)
 
 
+@pytest.mark.parametrize("a", [-0.5, 0.0, 0.3, 1.0, 1.5])
+def test_a_layer_is_the_pool_of_its_proportions(a):
+    """Clamp and pool are one step of autograd in a layer: every gradient, each alone, and second derivatives."""
+    layer = Pool2d(ODD, 3, 2, 1, dtype=torch.float64)
+    with torch.no_grad():
+        layer.mix.fill_(a)
+    x = distinct(2, 3, 7, 6).requires_grad_()
+    inputs = [x, *layer.parameters()]
+
+    def compute(y):
+        first = torch.autograd.grad(y.sin().sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(g.sin().sum() for g in first), inputs)
+        return y, first, second
+
+    apart = LF.pool("pool", x, layer.tree, layer.weight, layer.proportions(), layer.window)
+    _, first, _ = actual = compute(layer(x))
+    assert_close(actual, compute(apart))
+    for leaf, gradient in zip(inputs, first, strict=True):
+        assert_close(torch.autograd.grad(layer(x).sin().sum(), leaf), (gradient,))
+    for leaf in inputs:
+        leaf.requires_grad_(False)
+        assert layer(x).requires_grad == any(other.requires_grad for other in inputs)
+    assert_close(layer(x), apart)
+
+
+@pytest.mark.parametrize(("tree", "parameter"), [(GATED, "weight"), (MIXED, "mix")], ids=str)
+def test_a_parameter_changed_before_backward_is_an_error(tree, parameter):
+    layer = Pool2d(tree, 2)
+    y = layer(torch.randn(1, 1, 4, 4))
+    with torch.no_grad():
+        getattr(layer, parameter).mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 def test_the_function_does_not_clamp():
     x = torch.tensor([[0.0, 0], [0, 4.0]]).reshape(1, 1, 2, 2)
     assert LF.mixed_pool2d(x, 2.0, 2).item() == 7.0  # 2 · 4 − 1 · 1

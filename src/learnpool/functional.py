@@ -18,10 +18,12 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function_variadic
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .ops import adaptive, decomposition, operator, reference, stochastic
 from .ops.autograd import PoolFunction, StaticArguments
+from .ops.clamp import apply_clamped_pool, clamp_proportions
 from .ops.registration import call_operator
 from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
@@ -49,34 +51,35 @@ def pool(
     mix: Tensor | None,
     window: Window,
     words: tuple[str, str] = ("weight", "mix"),
+    clamp: bool = False,
 ) -> Tensor:
     """``tree`` over every window of ``x``.
 
     ``weight`` is ``[D, C|1, *grid|1, *kernel]`` and ``mix`` ``[M, C|1, *grid|1]``; None where the tree has none.
-    ``words`` is what the caller calls them in an error.
+    ``words`` is what the caller calls them in an error; ``clamp`` asks for ``mix`` clamped to [0, 1].
     """
     program = tree.program
     if weight is None:
         weight = make_empty_parameter(x, window.dims, window.kernel)
     if mix is None:
-        mix = make_empty_parameter(x, window.dims)
+        mix, clamp = make_empty_parameter(x, window.dims), False
     try:
-        return _call_operator(x, weight, mix, program, window)
+        form = choose_form()
+        rest = (program, *window.arguments)
+        if clamp:
+            if form is Form.EAGER and mix.requires_grad and not has_torch_function_variadic(x, weight, mix):
+                return apply_clamped_pool(rest, x, weight, mix)  # type: ignore[no-any-return]
+            mix = clamp_proportions(mix, form)
+        if form is Form.FUNCTION:
+            return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
+        if form is Form.ONNX:
+            operator.check("learnpool::pool", x, weight, mix, program, window)
+            return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
+        return call_operator(form, "pool", rest, x, weight, mix)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError) as error:
         refusal = error
     operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
     raise refusal
-
-
-def _call_operator(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, ...], window: Window) -> Tensor:
-    """``learnpool::pool`` in the form that can be differentiated, or exported, here."""
-    form = choose_form()
-    if form is Form.FUNCTION:
-        return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
-    if form is Form.ONNX:
-        operator.check("learnpool::pool", x, weight, mix, program, window)
-        return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-    return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
 
 
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:

@@ -93,12 +93,12 @@ class _Pool(_WindowLayer, TreeParameters):
 
     def forward(self, input: Tensor) -> Tensor:
         name, window = type(self).__name__, self.window
-        weight = self._get("weight")
-        mix = self.proportions()
-        if self.share in sharing.REGIONAL:
-            output = check_input(name, input, window)[-self.dims :]
-            weight = None if weight is None else sharing.resample(weight, output)
-            mix = None if mix is None else sharing.resample(mix, output)
+        if self.share not in sharing.REGIONAL:
+            return functional.pool(name, input, self.tree, self._get("weight"), self._get("mix"), window, clamp=True)
+        weight, mix = self._get("weight"), self.proportions()
+        output = check_input(name, input, window)[-self.dims :]
+        weight = None if weight is None else sharing.resample(weight, output)
+        mix = None if mix is None else sharing.resample(mix, output)
         return functional.pool(name, input, self.tree, weight, mix, window)
 
     def extra_repr(self) -> str:

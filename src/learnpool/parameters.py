@@ -15,6 +15,7 @@ from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 from . import sharing
 from .ops.clamp import clamp_proportions
 from .ops.operator import FLOATS
+from .ops.transforms import choose_form
 from .ops.window import format_size
 from .starts import STARTS, fill_weight
 from .tree import Tree, decode
@@ -101,7 +102,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], with a gradient that leads back inside."""
         mix = self._get("mix")
-        return None if mix is None else clamp_proportions(mix)
+        return None if mix is None else clamp_proportions(mix, choose_form())
 
     def _materialize(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
         """Give lazy parameters their sizes and start values."""

@@ -145,6 +145,10 @@ class ChannelStages {
 
   // The value of every tree; or what of its gradient reaches each response, in place.
   INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels, V* mix_sums, V& finite) {
+    for_each_early_gate<P>([&](int64_t row) {
+      A* z = dots_ + row * stride_;
+      for (int64_t c = 0; c < channels; c += STEP) store(z + c, sigmoid<A>(load<V>(z + c)));
+    });
     int64_t c = 0;
     for (; c + STEP <= channels; c += STEP) evaluate_vector<true>(at, c, STEP, mix_sums, finite);
     if (c < channels) evaluate_vector<false>(at, c, channels - c, mix_sums, finite);
@@ -159,7 +163,7 @@ class ChannelStages {
     region.mean = load<V>(mean_ + c) / at.cells;
     for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
     auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
-    const V value = evaluate<true>(call_.pool.program, region, mix);
+    const V value = evaluate_in_stages(call_.pool.program, region, mix);
     if constexpr (!BACKWARD) {
       finite += value * A(0);
       store_as<A, FULL>(at.y + c, value, lanes);

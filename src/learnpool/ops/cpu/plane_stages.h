@@ -84,8 +84,8 @@ INLINE void evaluate_block(const Plane<A>& plane, const Block<A>& block, Vec<A> 
     region.mean = load<V>(grads.to_mean + at) / region.count;
   }
   for (int d = 0; d < P::weights; ++d) region.dots[d] = load<V>(grads.to_dot + d * grads.size + at);
-  const V value =
-      evaluate<true>(pool.program, region, [&](int64_t m) -> V { return broadcast<A>(plane.mix[m * plane.call.memory.mix.row]); });
+  auto mix = [&](int64_t m) -> V { return broadcast<A>(plane.mix[m * plane.call.memory.mix.row]); };
+  const V value = evaluate_in_stages(pool.program, region, mix);
   const M live = block.edge == nullptr ? ~M{} : block.edge->live;
   V all{};
   auto keep = [&](V v) -> V {
@@ -107,7 +107,7 @@ INLINE void evaluate_block(const Plane<A>& plane, const Block<A>& block, Vec<A> 
   // A proportion of exactly 0 or 1 hides its other side from the value. Backward, where there is no output nothing reaches the
   // cells, but they are multiplied by that.
   if constexpr (P::statistics) all += region.mean;
-  else all += region.dots[0];
+  else all += region.dots[P::weights - 1];
   finite += all * A(0);
 }
 
@@ -126,6 +126,10 @@ bool pool_band_in_stages(Plane<A>& plane, const Band& band) {
     respond_in_groups<TAPS, Lacking::None, BACKWARD, P, 0>(plane, blocks, whole);
     respond_in_groups<TAPS, Lacking::Left, BACKWARD, P, 0>(plane, blocks + whole, left);
     respond_in_groups<TAPS, Lacking::Any, BACKWARD, P, 0>(plane, blocks + whole + left, end - begin - whole - left);
+    for_each_early_gate<P>([&](int64_t row) {
+      A* z = plane.grads.to_dot + row * plane.grads.size;
+      for (int64_t b = begin; b < end; ++b) store(z + layout.blocks[b].at, sigmoid<A>(load<V>(z + layout.blocks[b].at)));
+    });
     for (int64_t b = begin; b < end; ++b) {
       plane.template prefetch<BACKWARD>(b);
       evaluate_block<P, BACKWARD>(plane, layout.blocks[b], taps, mix_sums, finite);

@@ -96,8 +96,8 @@ INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
   return FINITE ? both : (p == A(1) ? left : (p == A(0) ? right : both));
 }
 
-template <bool FINITE, class A, class R, class Mix>
-INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, Mix mix) {
+template <bool FINITE, class A, class R, class Mix, class Gate>
+INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, Mix mix, Gate gate) {
   auto set_blend = [&](Vec<A> p, auto finite) {
     region.proportions[i] = p;
     region.values[i] = blend<decltype(finite)::value, A>(p, region.values[node.left], region.values[node.right]);
@@ -110,7 +110,7 @@ INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, 
     case Code::Avg: region.values[i] = region.mean; break;
     case Code::Filter: region.values[i] = region.dots[node.parameter]; break;
     case Code::Mix: set_blend(mix(node.parameter), exact); break;
-    case Code::Gate: set_blend(sigmoid<A>(region.dots[node.parameter]), finite); break;
+    case Code::Gate: set_blend(gate(node.parameter), finite); break;
     case Code::FixedMix: set_blend(broadcast<A>(A(fixed)), exact); break;
   }
 }
@@ -148,22 +148,49 @@ INLINE void for_each_index(F f, std::integer_sequence<int, I...>) {
   (f(std::integral_constant<int, I>{}), ...);
 }
 
-// The value of every node, from the back of the program to its root. mix(row) gives a learned proportion.
-template <bool FINITE, class A, class P, class Mix>
-INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix) {
+// The value of every node, from the back of the program to its root. mix(row) and gate(row) give the proportions.
+template <bool FINITE, class A, class P, class Mix, class Gate>
+INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix, Gate gate) {
   if constexpr (P::known) {
     auto evaluate_one = [&](auto from_back) {
       constexpr int i = P::nodes - 1 - decltype(from_back)::value;
       constexpr Node node = P::node(i);
-      evaluate_node<FINITE, A>(node, i, program.nodes[i].a, region, mix);
+      evaluate_node<FINITE, A>(node, i, program.nodes[i].a, region, mix, gate);
     };
     for_each_index(evaluate_one, std::make_integer_sequence<int, P::nodes>{});
   } else {
     for (int64_t i = int64_t(program.nodes.size()) - 1; i >= 0; --i) {
-      evaluate_node<FINITE, A>(program.nodes[i], i, program.nodes[i].a, region, mix);
+      evaluate_node<FINITE, A>(program.nodes[i], i, program.nodes[i].a, region, mix, gate);
     }
   }
   return region.values[0];
+}
+
+// The same with gates whose inner products are among the responses.
+template <bool FINITE, class A, class P, class Mix>
+INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix) {
+  return evaluate<FINITE>(program, region, mix, [&](int64_t row) -> Vec<A> { return sigmoid<A>(region.dots[row]); });
+}
+
+// In stages, inner products of gates may become proportions before the trees are evaluated: where there are few registers, the
+// numbers of an exponential and of a tree do not fit into them together.
+constexpr bool GATES_FIRST = LEARNPOOL_BYTES < 64;
+
+// f(row of weight) for every gate of a known program, if this is to be done first.
+template <class P, class F>
+INLINE void for_each_early_gate(F f) {
+  auto call = [&](auto index) {
+    constexpr Node node = P::node(decltype(index)::value);
+    if constexpr (GATES_FIRST && node.code == Code::Gate) f(node.parameter);
+  };
+  for_each_index(call, std::make_integer_sequence<int, P::nodes>{});
+}
+
+// evaluate() after that, for ordinary numbers.
+template <class A, class P, class Mix>
+INLINE Vec<A> evaluate_in_stages(const Program& program, Region<A, P>& region, Mix mix) {
+  if constexpr (GATES_FIRST) return evaluate<true>(program, region, mix, [&](int64_t row) -> Vec<A> { return region.dots[row]; });
+  else return evaluate<true>(program, region, mix);
 }
 
 // Down the tree: what of `grad` reaches each response.

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 
@@ -212,6 +213,12 @@ def on_two(words):
     return subprocess.run([*torchrun, *words[1:]], capture_output=True, text=True, check=False, env=environment)
 
 
+def start_rank(words, rank, port):
+    """One of two processes without torchrun, which ends the other one itself, before or after that has noticed."""
+    place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | place | {"OMP_NUM_THREADS": "1"})
+
+
 def alike(path, other, picks=False):
     """Two runs that differ in rounding only, which may also decide a random pick."""
     for ours, theirs in zip(rows(path), rows(other), strict=True):
@@ -250,11 +257,13 @@ def test_a_process_that_dies_stops_the_other_and_both_can_resume(monkeypatch, tm
     (tmp_path / "deadly_network.py").write_text(DEADLY)
     (tmp_path / "deadly").touch()
     words = command(PLATEAU, tmp_path / "two", "--model", "deadly_network:net", "--quiet", "--save-every", "0")
-    done = on_two(words)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    both = [start_rank(words, rank, port) for rank in (0, 1)]
+    (_, message), _ = [process.communicate() for process in both]
     (path,) = (tmp_path / "two").iterdir()
-    assert done.returncode == 1
-    assert "learnpool: another process of this run has ended; run the same command to resume\n" in done.stderr
-    assert "[rank0]: Traceback" not in done.stderr
+    assert [process.returncode for process in both] == [1, -signal.SIGKILL]
+    assert message == "learnpool: another process of this run has ended; run the same command to resume\n"
     assert len(rows(path)) == 1
     record = json.loads((path / "last.json").read_text())
     assert (record["epoch"], record["step"], len(record["sums"])) == (1, 3, 2)  # the fourth step killed it

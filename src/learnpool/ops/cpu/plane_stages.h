@@ -105,7 +105,7 @@ INLINE void evaluate_block(const Plane<A>& plane, const Block<A>& block, Vec<A> 
     for (int m = 0; m < P::mixes; ++m) mix_sums[m] += keep(region.to_mix[m]);
   }
   // A proportion of exactly 0 or 1 hides its other side from the value. Backward, where there is no output nothing reaches the
-  // cells, but they are multiplied by that.
+  // cells, but they are multiplied by that. The last row of weight is a filter's; a gate's product may be a proportion by now.
   if constexpr (P::statistics) all += region.mean;
   else all += region.dots[P::weights - 1];
   finite += all * A(0);

@@ -18,12 +18,12 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
-from torch.overrides import has_torch_function_variadic
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .ops import adaptive, decomposition, operator, reference, stochastic
 from .ops.autograd import PoolFunction, StaticArguments
-from .ops.clamp import apply_clamped_pool, clamp_proportions
+from .ops.calls import PoolArguments
+from .ops.clamp import clamp_proportions
 from .ops.registration import call_operator
 from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
@@ -58,24 +58,23 @@ def pool(
     ``weight`` is ``[D, C|1, *grid|1, *kernel]`` and ``mix`` ``[M, C|1, *grid|1]``; None where the tree has none.
     ``words`` is what the caller calls them in an error; ``clamp`` asks for ``mix`` clamped to [0, 1].
     """
-    program = tree.program
+    program, form = tree.program, choose_form(x, weight, mix)
+    plain, clamp = form is Form.EAGER or form is Form.NO_GRAD, clamp and mix is not None
     if weight is None:
-        weight = make_empty_parameter(x, window.dims, window.kernel)
+        weight = make_empty_parameter(x, len(window.kernel), window.kernel, plain)
     if mix is None:
-        mix, clamp = make_empty_parameter(x, window.dims), False
+        mix = make_empty_parameter(x, len(window.kernel), (), plain)
     try:
-        form = choose_form()
-        rest = (program, *window.arguments)
+        if plain:
+            return call_operator(form, "pool", PoolArguments.of(program, window, clamp), x, weight, mix)  # type: ignore[no-any-return]
         if clamp:
-            if form is Form.EAGER and mix.requires_grad and not has_torch_function_variadic(x, weight, mix):
-                return apply_clamped_pool(rest, x, weight, mix)  # type: ignore[no-any-return]
             mix = clamp_proportions(mix, form)
         if form is Form.FUNCTION:
             return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
         if form is Form.ONNX:
             operator.check("learnpool::pool", x, weight, mix, program, window)
             return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-        return call_operator(form, "pool", rest, x, weight, mix)  # type: ignore[no-any-return]
+        return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError) as error:
         refusal = error
     operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
@@ -85,7 +84,7 @@ def pool(
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
     operator.check_input(name, x, window)
-    seed, form = None, choose_form()
+    seed, form = None, choose_form(x)
     if training:
         seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
     elif form is Form.ONNX:
@@ -95,12 +94,13 @@ def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Ten
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
     """A tree of Max, Avg and Mix over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
-    return adaptive.pool(name, x, tree, make_empty_parameter(x, dims) if mix is None else mix, output_size, dims)
+    mix = make_empty_parameter(x, dims, (), not is_recording()) if mix is None else mix
+    return adaptive.pool(name, x, tree, mix, output_size, dims)
 
 
-def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...] = ()) -> Tensor:
-    """A parameter without rows, for a tree that needs none."""
-    if type(x) is Tensor and not is_recording():
+def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...], lasting: bool) -> Tensor:
+    """A parameter without rows, for a tree that needs none; ``lasting``: it may be the same one in many calls."""
+    if lasting and type(x) is Tensor:
         return _get_empty_parameter(x.dtype, x.device, dims, taps)
     try:
         return x.new_empty((0, *(1,) * (dims + 1), *taps))

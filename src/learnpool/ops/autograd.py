@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch._C._functorch import unwrap_if_dead
 
-from . import reference, vmap
+from . import calls, reference, vmap
+from .calls import PoolArguments, call_below, is_plain
+from .clamp import clamp_proportions, drop_outward
 from .transforms import Form, choose_form, needs_decomposition
 from .window import Window
 
@@ -28,15 +30,15 @@ Formula = Callable[..., Sequence[Tensor | None]]
 def make_function(operator: Any, formula: Formula) -> Any:
     """What autograd records of a call: ``apply(call, rest, *tensors)``; ``rest`` is what follows the tensors.
 
-    ``call`` is the operator below autograd; None stands for ``call_below``.
+    ``call(rest, *tensors)`` is the operator below autograd.
     """
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, call: Callable[..., Any] | None, rest: Sequence[Any], *tensors: Tensor) -> Any:
+        def forward(ctx: Any, call: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
             ctx.save_for_backward(*tensors)
             ctx.rest = rest
-            return call_below(operator, *tensors, *rest) if call is None else call(*tensors, *rest)
+            return call(rest, *tensors)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -59,19 +61,13 @@ def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Calla
         if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)):
             return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
-        def call(*inputs: Any) -> Any:
+        def call(rest: Sequence[Any], *tensors: Any) -> Any:
             with torch._C._AutoDispatchBelowAutograd():
-                return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
+                return redispatch(keyset & _AFTER_AUTOGRAD, *tensors, *rest)
 
         return function.apply(call, inputs[tensors:], *inputs[:tensors])
 
     return kernel
-
-
-def call_below(operator: Any, *inputs: Any) -> Any:
-    """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
-    with torch._C._AutoDispatchBelowAutograd():
-        return operator._op(*inputs)  # as its __call__, which is Python too
 
 
 def call_backward(operator: Any, *inputs: Any) -> Any:
@@ -83,18 +79,30 @@ def bind_apply(function: Any) -> Callable[..., Any]:
     """``function.apply`` for calls outside torch.func, without the time it takes to ask whether this is one."""
     apply = super(torch.autograd.Function, function).apply
 
-    def call(*inputs: Any) -> Any:
+    def call(below: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor | None) -> Any:
         # A tensor kept from inside a transform is a wrapper, through which autograd would not see the tensor itself.
-        return apply(*[unwrap_if_dead(each) if isinstance(each, Tensor) else each for each in inputs])
+        return apply(below, rest, *[t if t is None else unwrap_if_dead(t) for t in tensors])
 
     return call
 
 
 def pool_formula(
-    tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
-) -> list[Tensor | None]:
-    """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``."""
-    return keep_needed(call_backward(torch.ops.learnpool.pool_backward, grad, *tensors, *rest, needed), needed)
+    tensors: Sequence[Tensor], rest: Any, needed: Sequence[bool], grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``.
+
+    ``rest`` may say that mix, as it is here, was to be clamped.
+    """
+    x, weight, mix = tensors
+    form, known = choose_form(), type(rest) is PoolArguments
+    if known and rest.number is not None and form is Form.NO_GRAD and type(grad) is Tensor and is_plain(x, weight, mix):
+        grads = calls.pool_backward_by_number(grad, x, weight, mix, rest.number, *needed)
+        return keep_needed(grads, needed)
+    clamp = known and rest.clamp
+    mix = clamp_proportions(mix, form) if clamp else mix
+    grads = call_backward(torch.ops.learnpool.pool_backward, grad, x, weight, mix, *rest, needed)
+    dx, dweight, dmix = keep_needed(grads, needed)
+    return dx, dweight, drop_outward(mix, dmix) if clamp and dmix is not None else dmix
 
 
 def pool_backward_formula(
@@ -109,9 +117,10 @@ def pool_backward_formula(
     return compute_vjp(backward, tensors, needed, grads)
 
 
-def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None]:
-    """None in place of the empty tensors an operator returns for gradients nobody needs."""
-    return [grad if need else None for grad, need in zip(grads, needed, strict=True)]
+def keep_needed(grads: Sequence[Tensor], needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """None in place of the empty tensors an operator returns for gradients of x, weight and mix nobody needs."""
+    dx, dweight, dmix = grads
+    return dx if needed[0] else None, dweight if needed[1] else None, dmix if needed[2] else None
 
 
 def compute_vjp(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .autograd import bind_apply, call_below, pool_formula
-from .transforms import Form, choose_form
+from .transforms import Form
 
 
 def clamp_proportions(mix: Tensor, form: Form) -> Tensor:
@@ -24,8 +22,11 @@ def clamp_proportions(mix: Tensor, form: Form) -> Tensor:
 
 
 def drop_outward(clamped: Tensor, grad: Tensor) -> Tensor:
-    """``grad``, but 0 where descent, which moves against it, would push a proportion at a border further out."""
-    outward = (clamped - grad.sign()).clamp(0, 1) == clamped  # a whole step, clamped, ends where it began
+    """``grad``, but 0 where descent, which moves against it, would push a proportion at a border further out.
+
+    What is no number stays, for those who look for it.
+    """
+    outward = (clamped - grad / grad.abs()).clamp(0, 1) == clamped  # a whole step, clamped, ends where it began
     return grad.masked_fill(outward, 0)
 
 
@@ -71,23 +72,3 @@ class ClampForward(Clamp):
     def jvp(ctx: Any, *tangents: Any) -> Any:
         (mix,), (tangent,) = ctx.saved_tensors, tangents
         return -drop_outward(mix.clamp(0, 1), -tangent)  # a tangent is the direction itself
-
-
-class ClampedPool(torch.autograd.Function):
-    """``learnpool::pool`` of a clamped mix outside all transforms: one node of autograd takes less time than two."""
-
-    @staticmethod
-    def forward(ctx: Any, rest: Sequence[Any], x: Tensor, weight: Tensor, mix: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, mix)
-        ctx.rest = rest
-        return call_below(torch.ops.learnpool.pool, x, weight, mix.clamp(0, 1), *rest)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        x, weight, mix = ctx.saved_tensors
-        clamped = clamp_proportions(mix, choose_form())
-        dx, dweight, dmix = pool_formula((x, weight, clamped), ctx.rest, ctx.needs_input_grad[1:], *grads)
-        return None, dx, dweight, None if dmix is None else drop_outward(clamped, dmix)
-
-
-apply_clamped_pool = bind_apply(ClampedPool)

@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.overrides import has_torch_function_variadic
 from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap  # noqa: F401  (cpu loads its library)
+from . import autograd, calls, cpu, decomposition, operator, stochastic, triton, vmap  # noqa: F401  (cpu loads its library)
 from .transforms import Form
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
@@ -41,6 +40,7 @@ class Operator(NamedTuple):
     decomposition: Callable[..., Any]
     formula: autograd.Formula
     vmap: Callable[..., Any]
+    below: Callable[..., Any] | None = None  # a shorter way below autograd than ``calls.call_below``
     flops: Callable[..., int] | None = None
     tags: tuple[torch.Tag, ...] = ()  # the stable ABI of the compiled library knows none
 
@@ -55,6 +55,7 @@ OPERATORS = (
         decomposition=decomposition.pool,
         formula=autograd.pool_formula,
         vmap=vmap.pool_rule,
+        below=calls.call_pool,
         flops=operator.count_pool_flops,
     ),
     Operator(
@@ -93,7 +94,15 @@ OPERATORS = (
 )
 
 
-CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {}  # by name: an operator, and ``apply`` of what autograd records
+class Call(NamedTuple):
+    """What ``call_operator`` needs of an operator."""
+
+    operator: Any
+    below: Callable[..., Any]  # below autograd, as ``below(rest, *tensors)``
+    apply: Callable[..., Any]  # of what autograd records
+
+
+CALLS: dict[str, Call] = {}  # by name
 
 
 def register(op: Operator) -> None:
@@ -106,7 +115,7 @@ def register(op: Operator) -> None:
     LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
     function = autograd.make_function(overload, op.formula)
-    CALLS[op.name] = packet, autograd.bind_apply(function)
+    CALLS[op.name] = Call(packet, op.below or calls.bind_below(packet), autograd.bind_apply(function))
     kernel = autograd.make_kernel(overload, function, op.tensors, op.decomposition)
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
@@ -119,13 +128,11 @@ def call_operator(form: Form, name: str, rest: Sequence[Any], *tensors: Any) -> 
 
     Under forward mode and nested derivatives the operator itself is called: its autograd kernel is its decomposition.
     """
-    operator, apply = CALLS[name]
-    if form is Form.EAGER and not has_torch_function_variadic(*tensors):  # who overrides functions wants to see it
-        if torch._C._any_requires_grad(*tensors):
-            return apply(None, rest, *tensors)
-        form = Form.NO_GRAD
+    operator, below, apply = CALLS[name]
+    if form is Form.EAGER:
+        return apply(below, rest, *tensors)
     if form is Form.NO_GRAD:
-        return autograd.call_below(operator, *tensors, *rest)
+        return below(rest, *tensors)
     return operator(*tensors, *rest)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
+from torch.overrides import has_torch_function_variadic
 
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
@@ -16,7 +18,9 @@ class Form(Enum):
     """The form of an operation that PyTorch can differentiate, or export, where it is called."""
 
     EAGER = auto()  # an ordinary call: a backward formula is enough
-    OPERATOR = auto()  # torch.compile, torch.export or vmap: the operator, with what is registered for it
+    OPERATOR = (
+        auto()
+    )  # torch.compile, torch.export, vmap, __torch_function__: the operator, with all that is registered
     NO_GRAD = auto()  # nobody wants a gradient
     FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
     NESTED = auto()  # derivatives of torch.func inside each other: plain operations
@@ -25,8 +29,8 @@ class Form(Enum):
     ONNX = auto()  # torch.onnx.export is tracing: plain operations, and few of them
 
 
-def choose_form() -> Form:
-    """The form an operation has to take here."""
+def choose_form(*tensors: Any) -> Form:
+    """The form an operation has to take here; on these tensors, if they are known."""
     if is_compiling():
         exporting = is_exporting() and torch.onnx.is_in_onnx_export()
         return Form.ONNX if exporting else Form.OPERATOR
@@ -34,9 +38,13 @@ def choose_form() -> Form:
         return Form.FORWARD_MODE
     if torch._C._is_tracing():
         return Form.TORCHSCRIPT
+    if has_torch_function_variadic(*tensors):  # who overrides functions wants to see the operator
+        return Form.OPERATOR
     if not torch.is_grad_enabled():
         return Form.NO_GRAD
     if torch._C._functorch.peek_interpreter_stack() is None:
+        if tensors and not torch._C._any_requires_grad(*tensors):
+            return Form.NO_GRAD
         # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
         return Form.NO_GRAD if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD) else Form.EAGER
     levels = count_derivatives()
@@ -50,12 +58,12 @@ def is_recording() -> bool:
 
 def needs_decomposition() -> bool:
     """Whether an operator has to become plain operations: a backward formula serves neither of these."""
-    return forward_ad._current_level >= 0 or count_derivatives() > 0
+    if forward_ad._current_level >= 0:
+        return True
+    return torch._C._functorch.peek_interpreter_stack() is not None and count_derivatives() > 0
 
 
 def count_derivatives() -> int:
     """How many of torch.func's derivatives are being taken here, one inside the other."""
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        return 0
     stack = torch._C._functorch.get_interpreter_stack() or []
     return sum(interpreter.key() in _DERIVATIVES for interpreter in stack)

@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +38,14 @@ class Window:
     dilation: tuple[int, ...]
     ceil_mode: bool = False
     count_include_pad: bool = False
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """What ``calls`` keeps of this window, in this process."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Window, self.arguments
 
     @classmethod
     def of(

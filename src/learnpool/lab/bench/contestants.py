@@ -77,9 +77,9 @@ class ReferenceLayer(nn.Module):
         layer, window = self.layer, self.layer.window
         weight, mix = layer.weight, layer.proportions()
         if weight is None:
-            weight = functional.make_empty_parameter(x, layer.dims, window.kernel)
+            weight = functional.make_empty_parameter(x, layer.dims, window.kernel, lasting=False)
         if mix is None:
-            mix = functional.make_empty_parameter(x, layer.dims)
+            mix = functional.make_empty_parameter(x, layer.dims, (), lasting=False)
         apply: Any = ReferenceFunction.apply
         y: Tensor = apply(x, weight, mix, layer.tree.program, window)
         return y

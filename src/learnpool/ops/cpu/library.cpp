@@ -2,9 +2,12 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <tuple>
@@ -15,12 +18,17 @@
 namespace learnpool {
 namespace {
 
+Tensor compute_pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program, const WindowNumbers& window,
+                    bool clamp) {
+  PreparedCall prepared(x, window);
+  prepared.set_tree(program, weight, mix, clamp);
+  return prepared.compute();
+}
+
 // The schema's arguments.
 Tensor pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program, const Numbers& kernel,
             const Numbers& stride, const Numbers& padding, const Numbers& dilation, bool ceil_mode, bool count_include_pad) {
-  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
-  prepared.set_tree(program, weight, mix);
-  return prepared.compute();
+  return compute_pool(x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad}, false);
 }
 
 Tensor stochastic_pool(const Tensor& x, const std::optional<Tensor>& seed, const Numbers& kernel, const Numbers& stride,
@@ -39,14 +47,13 @@ Tensor stochastic_pool_backward(const Tensor& grad, const Tensor& x, const std::
   return dx;
 }
 
-// The schema's arguments.
-std::tuple<Tensor, Tensor, Tensor> pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix,
-                                                 const Numbers& program, const Numbers& kernel, const Numbers& stride,
-                                                 const Numbers& padding, const Numbers& dilation, bool ceil_mode,
-                                                 bool count_include_pad, const std::vector<bool>& output_mask) {
-  STD_TORCH_CHECK(output_mask.size() == 3, "learnpool: output_mask must have 3 values, got ", output_mask.size());
-  PreparedCall prepared(x, {kernel, stride, padding, dilation, ceil_mode, count_include_pad});
-  prepared.set_tree(program, weight, mix);
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+Gradients compute_pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix,
+                                const Numbers& program, const WindowNumbers& window, bool clamp,
+                                const std::array<bool, 3>& output_mask) {
+  PreparedCall prepared(x, window);
+  prepared.set_tree(program, weight, mix, clamp);
   Tensor dx = prepared.set_grad(grad, output_mask[0]);
   Pooling& pool = prepared.call.pool;
   Memory& memory = prepared.call.memory;
@@ -68,6 +75,60 @@ std::tuple<Tensor, Tensor, Tensor> pool_backward(const Tensor& grad, const Tenso
   return {dx, dweight, dmix};
 }
 
+// The schema's arguments.
+Gradients pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program,
+                        const Numbers& kernel, const Numbers& stride, const Numbers& padding, const Numbers& dilation,
+                        bool ceil_mode, bool count_include_pad, const std::vector<bool>& output_mask) {
+  STD_TORCH_CHECK(output_mask.size() == 3, "learnpool: output_mask must have 3 values, got ", output_mask.size());
+  return compute_pool_backward(grad, x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad},
+                               false, {output_mask[0], output_mask[1], output_mask[2]});
+}
+
+// What of a pool is no tensor, known by number: to convert five lists from Python takes longer than a small pool.
+struct PoolArguments {
+  Numbers program, kernel, stride, padding, dilation;
+  bool ceil_mode, count_include_pad, clamp;
+  WindowNumbers window() const { return {kernel, stride, padding, dilation, ceil_mode, count_include_pad}; }
+  auto all() const { return std::tie(program, kernel, stride, padding, dilation, ceil_mode, count_include_pad, clamp); }
+  bool operator<(const PoolArguments& other) const { return all() < other.all(); }
+};
+
+class KnownArguments {
+ public:
+  int64_t add(PoolArguments arguments) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [place, is_new] = numbers_.emplace(std::move(arguments), int64_t(known_.size()));
+    if (is_new) known_.push_back(&place->first);
+    return place->second;
+  }
+
+  const PoolArguments& get(int64_t number) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    STD_TORCH_CHECK(number >= 0 && number < int64_t(known_.size()), "learnpool: arguments number ", number,
+                    " are unknown, there are ", known_.size());
+    return *known_[number];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<PoolArguments, int64_t> numbers_;  // its keys stay where they are
+  std::vector<const PoolArguments*> known_;
+};
+
+KnownArguments known_arguments;
+
+Tensor pool_by_number(const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t number) {
+  const PoolArguments& known = known_arguments.get(number);
+  return compute_pool(x, weight, mix, known.program, known.window(), known.clamp);
+}
+
+Gradients pool_backward_by_number(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t number,
+                                  bool input_grad, bool weight_grad, bool mix_grad) {
+  const PoolArguments& known = known_arguments.get(number);
+  return compute_pool_backward(grad, x, weight, mix, known.program, known.window(), known.clamp,
+                               {input_grad, weight_grad, mix_grad});
+}
+
 }  // namespace
 
 // For Python: which instruction set is used, and what a test compares with its own geometry and grammar.
@@ -82,6 +143,14 @@ LEARNPOOL_EXPORT int64_t learnpool_output_size(int64_t in, int64_t kernel, int64
 
 LEARNPOOL_EXPORT bool learnpool_is_channels_last(int64_t dims, int64_t ndim, const int64_t* sizes, const int64_t* strides) {
   return is_channels_last(dims, ndim, sizes, strides);
+}
+
+// The number these arguments have from now on, in this process.
+LEARNPOOL_EXPORT int64_t learnpool_number_arguments(const int64_t* program, int64_t codes, const int64_t* window, int64_t dims,
+                                                    bool ceil_mode, bool count_include_pad, bool clamp) {
+  auto axis = [&](int64_t i) { return Numbers(window + i * dims, window + (i + 1) * dims); };
+  return known_arguments.add(
+      {Numbers(program, program + codes), axis(0), axis(1), axis(2), axis(3), ceil_mode, count_include_pad, clamp});
 }
 
 // Writes code, parameter, left, right and the bits of `a` of each node; returns how many nodes there are, -1 if it is no tree.
@@ -112,6 +181,11 @@ LEARNPOOL_EXPORT int64_t learnpool_decode(const int64_t* numbers, int64_t count,
 STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
   m.def("pool(" LEARNPOOL_POOL ") -> Tensor");
   m.def("pool_backward(Tensor grad, " LEARNPOOL_POOL ", bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
+  m.def("_pool(Tensor x, Tensor weight, Tensor mix, int number) -> Tensor");
+  m.def(
+      "_pool_backward(Tensor grad, Tensor x, Tensor weight, Tensor mix, int number, bool input_grad, bool weight_grad, bool "
+      "mix_grad)"
+      " -> (Tensor, Tensor, Tensor)");
   m.def("stochastic_pool(" LEARNPOOL_STOCHASTIC ") -> Tensor");
   m.def("stochastic_pool_backward(Tensor grad, " LEARNPOOL_STOCHASTIC ") -> Tensor");
 }
@@ -119,6 +193,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
 STABLE_TORCH_LIBRARY_IMPL(learnpool, CPU, m) {
   m.impl("pool", TORCH_BOX(&learnpool::pool));
   m.impl("pool_backward", TORCH_BOX(&learnpool::pool_backward));
+  m.impl("_pool", TORCH_BOX(&learnpool::pool_by_number));
+  m.impl("_pool_backward", TORCH_BOX(&learnpool::pool_backward_by_number));
   m.impl("stochastic_pool", TORCH_BOX(&learnpool::stochastic_pool));
   m.impl("stochastic_pool_backward", TORCH_BOX(&learnpool::stochastic_pool_backward));
 }

@@ -1,6 +1,7 @@
 // The caller's parameters, and how they are laid out for the kernels.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -19,6 +20,7 @@ struct Sharing {
 struct ParameterTensor {
   std::optional<Tensor> tensor;  // there from the beginning of a call on; an undefined one would have to be made
   int64_t rows = 0, channels = 1, grid[3] = {1, 1, 1}, taps = 1;
+  bool clamped = false;  // to [0, 1], as clamp.py says: an outward gradient at a border is dropped
 
   bool by_channel() const { return rows > 0 && channels != 1; }
   bool by_region() const { return rows > 0 && (grid[0] != 1 || grid[1] != 1 || grid[2] != 1); }
@@ -53,6 +55,17 @@ inline Parameter make_strides(const ParameterTensor& given, const Memory& memory
   return p;
 }
 
+template <class A>
+A clamp_proportion(A a) {
+  return a < 0 ? 0 : a > 1 ? 1 : a;  // NaN stays
+}
+
+// Whether descent would push a proportion at a border further out. Infinite gradients are for those who look for them.
+template <class A>
+bool is_outward(A a, A grad) {
+  return std::isfinite(grad) && ((a <= 0 && grad > 0) || (a >= 1 && grad < 0));
+}
+
 // The numbers of `given` as the kernel reads them; `strides` then points at them.
 template <class A>
 std::vector<char> pack(const ParameterTensor& given, Call& call, const Sharing& sharing, Parameter& strides) {
@@ -69,8 +82,9 @@ std::vector<char> pack(const ParameterTensor& given, Call& call, const Sharing& 
       given.for_each_region(call, row, c, sharing.by_region, [&](int64_t region, int64_t index) {
         A* first = to + row * strides.row + c * strides.channel + region * strides.region;
         for (int64_t tap = 0; tap < given.taps; ++tap) {
-          first[tap * strides.tap] = from[index + tap];
-          nothing += from[index + tap] * A(0);
+          const A number = given.clamped ? clamp_proportion(from[index + tap]) : from[index + tap];
+          first[tap * strides.tap] = number;
+          nothing += number * A(0);
         }
       });
     }
@@ -99,8 +113,9 @@ Tensor add_slices(const ParameterTensor& given, const Call& call, const Sharing&
     }
   }
   Tensor sums = make_tensor(get_shape(*given.tensor), *given.tensor);
+  const A* at = static_cast<const A*>(given.tensor->const_data_ptr());
   A* to = static_cast<A*>(sums.mutable_data_ptr());
-  for (size_t i = 0; i < total.size(); ++i) to[i] = A(total[i]);
+  for (size_t i = 0; i < total.size(); ++i) to[i] = given.clamped && is_outward(at[i], A(total[i])) ? 0 : A(total[i]);
   return sums;
 }
 

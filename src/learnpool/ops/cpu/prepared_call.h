@@ -190,11 +190,12 @@ struct PreparedCall {
   }
   PreparedCall(const PreparedCall&) = delete;
 
-  void set_tree(const Numbers& program, const Tensor& given_weight, const Tensor& given_mix) {
+  void set_tree(const Numbers& program, const Tensor& given_weight, const Tensor& given_mix, bool clamp) {
     Pooling& pool = call.pool;
     pool.program = decode(program);
     weight = check_parameter("weight", given_weight, x, pool, pool.program.weights, true);
     mix = check_parameter("mix", given_mix, x, pool, pool.program.mixes, false);
+    mix.clamped = clamp;
     sharing = {weight.by_channel() || mix.by_channel(), weight.by_region() || mix.by_region()};
     packed_weight = pack_parameter(weight, call.memory.weight);
     packed_mix = pack_parameter(mix, call.memory.mix);

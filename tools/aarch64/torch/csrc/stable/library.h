@@ -37,6 +37,11 @@ struct Wire<bool> {
   static bool read() { return read_number() != 0; }
 };
 
+template <>
+struct Wire<int64_t> {
+  static int64_t read() { return read_number(); }
+};
+
 template <class E>
 struct Wire<std::vector<E>> {
   static std::vector<E> read() {

@@ -264,7 +264,8 @@ struct PreparedCall {
     if (call.pool.batch == 0) return;
     const Kernels& kernels = choose_kernels(call.memory.channels_last ? call.pool.channels : call.memory.pitch.size());
     const auto kernel = call.pool.backward ? kernels.backward : kernels.forward;
-    torch::stable::parallel_for(0, call.items.count(), 1, [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
+    torch::stable::parallel_for(0, call.items.count(), choose_grain(),
+                                [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
   }
 
   Tensor make_grad(const ParameterTensor& given, const Parameter& strides, int64_t offset, const Tensor& like) const {
@@ -275,6 +276,14 @@ struct PreparedCall {
   }
 
  private:
+  // How many items a thread takes at least: fewer would be done before it is awake.
+  int64_t choose_grain() const {
+    constexpr int64_t LEAST_STEPS = 1 << 16;  // about ten microseconds of a forward
+    const Pooling& pool = call.pool;
+    const int64_t steps = pool.batch * pool.channels * pool.cells() * (1 + pool.program.weights) * (pool.backward ? 3 : 1);
+    return divide_up(LEAST_STEPS * call.items.count(), std::max(steps, LEAST_STEPS));
+  }
+
   // Small planes with the same parameters are taken several at a time, one behind another: as the depth of one larger plane, over
   // which no window reaches.
   void group_planes() {

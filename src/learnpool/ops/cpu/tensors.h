@@ -51,9 +51,17 @@ inline Tensor make_tensor(const Numbers& shape, const Tensor& like, MemoryFormat
   return Tensor(made);
 }
 
+inline bool is_dense(const Tensor& t, MemoryFormat format) {
+  if (format == MemoryFormat::Contiguous) return t.is_contiguous();
+  const Numbers shape = get_shape(t), strides = make_dense_strides(shape, format);
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] != 1 && t.strides()[axis] != strides[axis]) return false;
+  }
+  return true;
+}
+
 inline Tensor make_dense(const Tensor& t, MemoryFormat format = MemoryFormat::Contiguous) {
-  const bool is_dense = format == MemoryFormat::Contiguous && t.is_contiguous();
-  return is_dense ? t : torch::stable::contiguous(t, format);
+  return is_dense(t, format) ? t : torch::stable::contiguous(t, format);
 }
 
 inline Tensor convert(const Tensor& t, ScalarType type) { return t.scalar_type() == type ? t : torch::stable::to(t, type); }

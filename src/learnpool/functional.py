@@ -59,13 +59,13 @@ def pool(
     ``words`` is what the caller calls them in an error; ``clamp`` asks for ``mix`` clamped to [0, 1].
     """
     program, form = tree.program, choose_form(x, weight, mix)
-    plain, clamp = form is Form.EAGER or form is Form.NO_GRAD, clamp and mix is not None
+    direct, clamp = form is Form.EAGER or form is Form.NO_GRAD, clamp and mix is not None
     if weight is None:
-        weight = make_empty_parameter(x, len(window.kernel), window.kernel, plain)
+        weight = make_empty_parameter(x, len(window.kernel), window.kernel, direct)
     if mix is None:
-        mix = make_empty_parameter(x, len(window.kernel), (), plain)
+        mix = make_empty_parameter(x, len(window.kernel), (), direct)
     try:
-        if plain:
+        if direct:
             return call_operator(form, "pool", PoolArguments.of(program, window, clamp), x, weight, mix)  # type: ignore[no-any-return]
         if clamp:
             mix = clamp_proportions(mix, form)
@@ -89,7 +89,7 @@ def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Ten
         seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
     elif form is Form.ONNX:
         return stochastic.compute_expected(x, window)
-    return call_operator(form, "stochastic_pool", window.arguments[:5], x, seed)  # type: ignore[no-any-return]
+    return call_operator(form, "stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:

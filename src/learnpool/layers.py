@@ -93,9 +93,10 @@ class _Pool(_WindowLayer, TreeParameters):
 
     def forward(self, input: Tensor) -> Tensor:
         name, window = type(self).__name__, self.window
+        weight, mix = self._get_parameters()
         if self.share not in sharing.REGIONAL:
-            return functional.pool(name, input, self.tree, self._get("weight"), self._get("mix"), window, clamp=True)
-        weight, mix = self._get("weight"), self.proportions()
+            return functional.pool(name, input, self.tree, weight, mix, window, clamp=True)
+        mix = self.proportions()
         output = check_input(name, input, window)[-self.dims :]
         weight = None if weight is None else sharing.resample(weight, output)
         mix = None if mix is None else sharing.resample(mix, output)

@@ -94,14 +94,17 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         else:
             fill_weight(parameter, self.tree.program, parameter.shape[2 + self.dims :], self.start, self.std)
 
-    def _get(self, name: str) -> Tensor | None:
-        """The parameter ``name``; ``getattr`` is slower, and needed only where a parametrization has replaced it."""
+    def _get_parameters(self) -> tuple[Tensor | None, Tensor | None]:
+        """``weight`` and ``mix``; attributes are slower, and needed only where a parametrization has replaced one."""
         own = self._parameters
-        return own[name] if name in own else getattr(self, name)
+        try:
+            return own["weight"], own["mix"]
+        except KeyError:
+            return self.weight, self.mix
 
     def proportions(self) -> Tensor | None:
         """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], with a gradient that leads back inside."""
-        mix = self._get("mix")
+        mix = self.mix
         return None if mix is None else clamp_proportions(mix, choose_form())
 
     def _materialize(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import unwrap_if_dead
 
-from . import calls, reference, vmap
-from .calls import PoolArguments, call_below, is_plain
+from . import cpu, reference, vmap
+from .calls import PoolArguments, call_below, takes_handle
 from .clamp import clamp_proportions, drop_outward
 from .transforms import Form, choose_form, needs_decomposition
 from .window import Window
@@ -79,9 +79,9 @@ def bind_apply(function: Any) -> Callable[..., Any]:
     """``function.apply`` for calls outside torch.func, without the time it takes to ask whether this is one."""
     apply = super(torch.autograd.Function, function).apply
 
-    def call(below: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor | None) -> Any:
+    def call(below: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
         # A tensor kept from inside a transform is a wrapper, through which autograd would not see the tensor itself.
-        return apply(below, rest, *[t if t is None else unwrap_if_dead(t) for t in tensors])
+        return apply(below, rest, *map(unwrap_if_dead, tensors))
 
     return call
 
@@ -94,11 +94,18 @@ def pool_formula(
     ``rest`` may say that mix, as it is here, was to be clamped.
     """
     x, weight, mix = tensors
-    form, known = choose_form(), type(rest) is PoolArguments
-    if known and rest.number is not None and form is Form.NO_GRAD and type(grad) is Tensor and is_plain(x, weight, mix):
-        grads = calls.pool_backward_by_number(grad, x, weight, mix, rest.number, *needed)
+    form = choose_form(grad, x, weight, mix)
+    registered = isinstance(rest, PoolArguments)
+    if (
+        registered
+        and rest.handle is not None
+        and form is Form.NO_GRAD
+        and type(grad) is Tensor
+        and takes_handle(*tensors)
+    ):
+        grads = cpu.pool_backward_by_handle(grad, x, weight, mix, rest.handle, *needed)
         return keep_needed(grads, needed)
-    clamp = known and rest.clamp
+    clamp = registered and rest.clamp
     mix = clamp_proportions(mix, form) if clamp else mix
     grads = call_backward(torch.ops.learnpool.pool_backward, grad, x, weight, mix, *rest, needed)
     dx, dweight, dmix = keep_needed(grads, needed)

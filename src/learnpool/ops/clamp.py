@@ -16,7 +16,7 @@ def clamp_proportions(mix: Tensor, form: Form) -> Tensor:
         return ClampForward.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
     if form is Form.NO_GRAD or form is Form.TORCHSCRIPT:
         return mix.clamp(0, 1)
-    if form is Form.EAGER:
+    if form is Form.EAGER or form is Form.OVERRIDDEN:
         return ClampEager.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
     return Clamp.apply(mix)  # type: ignore[no-untyped-call, no-any-return]
 

@@ -6,6 +6,7 @@ kernel                                the reference; C++ (CPU) or Triton (CUDA, 
 fake                                  shapes without values, for torch.compile and torch.export
 decomposition                         in PyTorch's own operations, for exporters, forward mode and nested torch.func
 formula                               gradients of its tensors, for autograd
+below                                 how it is called where nobody wants gradients; on the CPU pools have a shorter way
 vmap                                  a batch of calls as one call
 flops                                 multiplications, for ``torch.utils.flop_counter``
 ====================================  ====================================================================
@@ -34,13 +35,13 @@ class Operator(NamedTuple):
 
     name: str
     schema: str
-    tensors: int  # how many of its arguments are tensors; they come first
+    tensors: int  # how many of its arguments a gradient can reach; they come first
     kernel: Callable[..., Any]
     fake: Callable[..., Any]
     decomposition: Callable[..., Any]
     formula: autograd.Formula
     vmap: Callable[..., Any]
-    below: Callable[..., Any] | None = None  # a shorter way below autograd than ``calls.call_below``
+    below: Callable[..., Any] | None = None  # None: ``calls.call_below``
     flops: Callable[..., int] | None = None
     tags: tuple[torch.Tag, ...] = ()  # the stable ABI of the compiled library knows none
 
@@ -72,7 +73,7 @@ OPERATORS = (
     Operator(
         "stochastic_pool",
         f"({_STOCHASTIC}) -> Tensor",
-        tensors=2,
+        tensors=1,
         kernel=stochastic.pool,
         fake=stochastic.pool_fake,
         decomposition=stochastic.pool_decomposition,
@@ -83,7 +84,7 @@ OPERATORS = (
     Operator(
         "stochastic_pool_backward",
         f"(Tensor grad, {_STOCHASTIC}) -> Tensor",
-        tensors=3,
+        tensors=2,
         kernel=stochastic.pool_backward,
         fake=stochastic.pool_backward_fake,
         decomposition=stochastic.pool_backward_decomposition,

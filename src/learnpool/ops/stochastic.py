@@ -138,8 +138,8 @@ def pool_decomposition(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tenso
 def pool_formula(
     tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
-    """The gradient of ``learnpool::stochastic_pool``; a seed has none."""
-    return [call_backward(torch.ops.learnpool.stochastic_pool_backward, grad, *tensors, *rest), None]
+    """The gradient of ``learnpool::stochastic_pool``; a seed has none, and is among the rest."""
+    return [call_backward(torch.ops.learnpool.stochastic_pool_backward, grad, *tensors, *rest)]
 
 
 def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, seed: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
@@ -172,14 +172,14 @@ def pool_backward_formula(
     tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad_of_grad: Tensor
 ) -> list[Tensor | None]:
     """The second derivative: what reaches grad and x through ``backward``."""
-    grad, x, seed = tensors
-    window = Window.from_arguments(*rest)
+    (grad, x), (seed, *arguments) = tensors, rest
+    window = Window.from_arguments(*arguments)
     sample = make_sample(x, seed, window)
 
     def differentiate(grad: Tensor, x: Tensor) -> tuple[Tensor]:
         return (backward(grad, x, sample, window),)
 
-    return [*compute_vjp(differentiate, (grad, x), needed, (grad_of_grad,)), None]
+    return compute_vjp(differentiate, (grad, x), needed, (grad_of_grad,))
 
 
 def pool_backward_rule(

@@ -11,6 +11,7 @@ from torch.compiler import is_compiling, is_exporting
 from torch.overrides import has_torch_function_variadic
 
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
+_PRE_DISPATCH = torch._C.DispatchKey.PreDispatch  # modes of make_fx(pre_dispatch=True) and torch.export
 _DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
 
 
@@ -18,9 +19,8 @@ class Form(Enum):
     """The form of an operation that PyTorch can differentiate, or export, where it is called."""
 
     EAGER = auto()  # an ordinary call: a backward formula is enough
-    OPERATOR = (
-        auto()
-    )  # torch.compile, torch.export, vmap, __torch_function__: the operator, with all that is registered
+    OPERATOR = auto()  # torch.compile, torch.export or vmap: the operator, with what is registered for it
+    OVERRIDDEN = auto()  # __torch_function__: the operator, where a mode or a class of tensors can see it
     NO_GRAD = auto()  # nobody wants a gradient
     FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
     NESTED = auto()  # derivatives of torch.func inside each other: plain operations
@@ -38,17 +38,27 @@ def choose_form(*tensors: Any) -> Form:
         return Form.FORWARD_MODE
     if torch._C._is_tracing():
         return Form.TORCHSCRIPT
-    if has_torch_function_variadic(*tensors):  # who overrides functions wants to see the operator
-        return Form.OPERATOR
     if not torch.is_grad_enabled():
         return Form.NO_GRAD
     if torch._C._functorch.peek_interpreter_stack() is None:
-        if tensors and not torch._C._any_requires_grad(*tensors):
-            return Form.NO_GRAD
         # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
-        return Form.NO_GRAD if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD) else Form.EAGER
+        if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD):
+            return Form.NO_GRAD
+        if has_torch_function_variadic(*tensors):
+            return Form.OVERRIDDEN
+        return Form.EAGER if not tensors or torch._C._any_requires_grad(*tensors) else Form.NO_GRAD
     levels = count_derivatives()
     return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
+
+
+def is_watched() -> bool:
+    """Whether a mode or a transform stands between a call of an operator and its kernel."""
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._is_torch_function_mode_enabled()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
+    )
 
 
 def is_recording() -> bool:

@@ -40,8 +40,8 @@ class Window:
     count_include_pad: bool = False
 
     @cached_property
-    def known(self) -> dict[Any, Any]:
-        """What ``calls`` keeps of this window, in this process."""
+    def pool_arguments(self) -> dict[Any, Any]:
+        """What ``calls.PoolArguments`` has made of this window, in this process: copies begin without."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -31,7 +31,6 @@ def _load_cpu() -> Status:
     path = find_library()
     if path is None:
         return Status(False, "not built: no C++ compiler was found when learnpool was installed")
-    global _library
     try:
         torch.ops.load_library(path)
         library = ctypes.CDLL(str(path))
@@ -39,21 +38,26 @@ def _load_cpu() -> Status:
     except (OSError, AttributeError) as error:
         return Status(False, f"built, but it does not load: {str(error).splitlines()[0]}")
     get_isa.restype = ctypes.c_char_p
-    library.learnpool_number_arguments.restype = ctypes.c_int64
-    _library = library
+    global _register
+    _register = getattr(library, "learnpool_register", None)  # a library built before there were handles has none
+    if _register is not None:
+        _register.restype = ctypes.c_int64
     return Status(True, get_isa().decode())
 
 
-def number_arguments(program: tuple[int, ...], window: Window, clamp: bool) -> int | None:
-    """The number by which the library knows these arguments from now on, in this process; None without a library."""
-    if _library is None:
+def register(program: tuple[int, ...], window: Window, clamp: bool) -> int | None:
+    """The handle of these arguments in this process; None without a library, and for more of them than it keeps."""
+    if _register is None:
         return None
-    sizes = [n for axis in window.arguments[:4] for n in axis]
+    sizes = [n for axes in window.arguments[:4] for n in axes]
     codes, numbers = (ctypes.c_int64 * len(program))(*program), (ctypes.c_int64 * len(sizes))(*sizes)
-    switches = map(ctypes.c_bool, (window.ceil_mode, window.count_include_pad, clamp))
     lengths = ctypes.c_int64(len(program)), ctypes.c_int64(window.dims)
-    return int(_library.learnpool_number_arguments(codes, lengths[0], numbers, lengths[1], *switches))
+    switches = map(ctypes.c_bool, (window.ceil_mode, window.count_include_pad, clamp))
+    handle = int(_register(codes, lengths[0], numbers, lengths[1], *switches))
+    return None if handle < 0 else handle
 
 
-_library: Any = None
+_register: Any = None
 CPU = _load_cpu()
+pool_by_handle: Any = None if _register is None else torch.ops.learnpool._pool._op
+pool_backward_by_handle: Any = None if _register is None else torch.ops.learnpool._pool_backward._op

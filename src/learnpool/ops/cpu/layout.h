@@ -81,6 +81,7 @@ class PlaneLayout {
 
   static std::vector<AxisTap> list_axis_taps(const Axis& axis) {
     std::vector<AxisTap> taps;
+    taps.reserve(std::min<int64_t>(axis.kernel, 16));
     for (int64_t k = 0; k < axis.kernel; ++k) {
       const int64_t reach = k * axis.dilation;
       if (axis.meets_cell(k)) taps.push_back({k, reach / axis.stride, reach % axis.stride});
@@ -111,7 +112,8 @@ class PlaneLayout {
       }
     }
     for (int64_t m = 0; m < maps; ++m) begin[m + 1] += begin[m];
-    std::vector<int64_t> next(begin, begin + maps);
+    int64_t* next = scratch.take<int64_t>(maps);
+    std::copy_n(begin, maps, next);
     while (t-- > 0) readers[next[map_of[t]]++] = t;
   }
 
@@ -159,6 +161,7 @@ class PlaneLayout {
 
   std::vector<AxisOutput> list_axis_outputs(const Axis& axis) const {
     std::vector<AxisOutput> outputs;
+    outputs.reserve(axis.out);
     for (int64_t o = 0; o < axis.out; ++o) {
       const Axis::Range taps = axis.taps(o);
       outputs.push_back({axis.count(o, pool_.count_include_pad), taps.size() == 0 ? -1 : taps.begin, taps.size() == axis.kernel,

@@ -5,20 +5,19 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include "handles.h"
 #include "prepared_call.h"
 
 namespace learnpool {
 namespace {
 
-Tensor compute_pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program, const WindowNumbers& window,
+Tensor compute_pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Program& program, const WindowNumbers& window,
                     bool clamp) {
   PreparedCall prepared(x, window);
   prepared.set_tree(program, weight, mix, clamp);
@@ -28,7 +27,7 @@ Tensor compute_pool(const Tensor& x, const Tensor& weight, const Tensor& mix, co
 // The schema's arguments.
 Tensor pool(const Tensor& x, const Tensor& weight, const Tensor& mix, const Numbers& program, const Numbers& kernel,
             const Numbers& stride, const Numbers& padding, const Numbers& dilation, bool ceil_mode, bool count_include_pad) {
-  return compute_pool(x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad}, false);
+  return compute_pool(x, weight, mix, decode(program), {kernel, stride, padding, dilation, ceil_mode, count_include_pad}, false);
 }
 
 Tensor stochastic_pool(const Tensor& x, const std::optional<Tensor>& seed, const Numbers& kernel, const Numbers& stride,
@@ -50,7 +49,7 @@ Tensor stochastic_pool_backward(const Tensor& grad, const Tensor& x, const std::
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
 Gradients compute_pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix,
-                                const Numbers& program, const WindowNumbers& window, bool clamp,
+                                const Program& program, const WindowNumbers& window, bool clamp,
                                 const std::array<bool, 3>& output_mask) {
   PreparedCall prepared(x, window);
   prepared.set_tree(program, weight, mix, clamp);
@@ -80,52 +79,20 @@ Gradients pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weigh
                         const Numbers& kernel, const Numbers& stride, const Numbers& padding, const Numbers& dilation,
                         bool ceil_mode, bool count_include_pad, const std::vector<bool>& output_mask) {
   STD_TORCH_CHECK(output_mask.size() == 3, "learnpool: output_mask must have 3 values, got ", output_mask.size());
-  return compute_pool_backward(grad, x, weight, mix, program, {kernel, stride, padding, dilation, ceil_mode, count_include_pad},
-                               false, {output_mask[0], output_mask[1], output_mask[2]});
+  return compute_pool_backward(grad, x, weight, mix, decode(program),
+                               {kernel, stride, padding, dilation, ceil_mode, count_include_pad}, false,
+                               {output_mask[0], output_mask[1], output_mask[2]});
 }
 
-// What of a pool is no tensor, known by number: to convert five lists from Python takes longer than a small pool.
-struct PoolArguments {
-  Numbers program, kernel, stride, padding, dilation;
-  bool ceil_mode, count_include_pad, clamp;
-  WindowNumbers window() const { return {kernel, stride, padding, dilation, ceil_mode, count_include_pad}; }
-  auto all() const { return std::tie(program, kernel, stride, padding, dilation, ceil_mode, count_include_pad, clamp); }
-  bool operator<(const PoolArguments& other) const { return all() < other.all(); }
-};
-
-class KnownArguments {
- public:
-  int64_t add(PoolArguments arguments) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [place, is_new] = numbers_.emplace(std::move(arguments), int64_t(known_.size()));
-    if (is_new) known_.push_back(&place->first);
-    return place->second;
-  }
-
-  const PoolArguments& get(int64_t number) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    STD_TORCH_CHECK(number >= 0 && number < int64_t(known_.size()), "learnpool: arguments number ", number,
-                    " are unknown, there are ", known_.size());
-    return *known_[number];
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<PoolArguments, int64_t> numbers_;  // its keys stay where they are
-  std::vector<const PoolArguments*> known_;
-};
-
-KnownArguments known_arguments;
-
-Tensor pool_by_number(const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t number) {
-  const PoolArguments& known = known_arguments.get(number);
-  return compute_pool(x, weight, mix, known.program, known.window(), known.clamp);
+Tensor pool_by_handle(const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t handle) {
+  const auto& [_, arguments, program] = Handles::get().find(handle);
+  return compute_pool(x, weight, mix, program, arguments.window(), arguments.clamp);
 }
 
-Gradients pool_backward_by_number(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t number,
+Gradients pool_backward_by_handle(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t handle,
                                   bool input_grad, bool weight_grad, bool mix_grad) {
-  const PoolArguments& known = known_arguments.get(number);
-  return compute_pool_backward(grad, x, weight, mix, known.program, known.window(), known.clamp,
+  const auto& [_, arguments, program] = Handles::get().find(handle);
+  return compute_pool_backward(grad, x, weight, mix, program, arguments.window(), arguments.clamp,
                                {input_grad, weight_grad, mix_grad});
 }
 
@@ -145,12 +112,16 @@ LEARNPOOL_EXPORT bool learnpool_is_channels_last(int64_t dims, int64_t ndim, con
   return is_channels_last(dims, ndim, sizes, strides);
 }
 
-// The number these arguments have from now on, in this process.
-LEARNPOOL_EXPORT int64_t learnpool_number_arguments(const int64_t* program, int64_t codes, const int64_t* window, int64_t dims,
-                                                    bool ceil_mode, bool count_include_pad, bool clamp) {
-  auto axis = [&](int64_t i) { return Numbers(window + i * dims, window + (i + 1) * dims); };
-  return known_arguments.add(
-      {Numbers(program, program + codes), axis(0), axis(1), axis(2), axis(3), ceil_mode, count_include_pad, clamp});
+// The handle of these arguments in this process; -1 if they can have none.
+LEARNPOOL_EXPORT int64_t learnpool_register(const int64_t* program, int64_t codes, const int64_t* window, int64_t dims,
+                                            bool ceil_mode, bool count_include_pad, bool clamp) {
+  auto axes = [&](int64_t i) { return Numbers(window + i * dims, window + (i + 1) * dims); };
+  try {
+    return Handles::get().add(
+        {Numbers(program, program + codes), axes(0), axes(1), axes(2), axes(3), ceil_mode, count_include_pad, clamp});
+  } catch (const std::exception&) {
+    return -1;
+  }
 }
 
 // Writes code, parameter, left, right and the bits of `a` of each node; returns how many nodes there are, -1 if it is no tree.
@@ -181,9 +152,10 @@ LEARNPOOL_EXPORT int64_t learnpool_decode(const int64_t* numbers, int64_t count,
 STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
   m.def("pool(" LEARNPOOL_POOL ") -> Tensor");
   m.def("pool_backward(Tensor grad, " LEARNPOOL_POOL ", bool[3] output_mask) -> (Tensor, Tensor, Tensor)");
-  m.def("_pool(Tensor x, Tensor weight, Tensor mix, int number) -> Tensor");
+  // For ordinary calls alone, below autograd and with no mode between: they have nothing but these kernels.
+  m.def("_pool(Tensor x, Tensor weight, Tensor mix, int handle) -> Tensor");
   m.def(
-      "_pool_backward(Tensor grad, Tensor x, Tensor weight, Tensor mix, int number, bool input_grad, bool weight_grad, bool "
+      "_pool_backward(Tensor grad, Tensor x, Tensor weight, Tensor mix, int handle, bool input_grad, bool weight_grad, bool "
       "mix_grad)"
       " -> (Tensor, Tensor, Tensor)");
   m.def("stochastic_pool(" LEARNPOOL_STOCHASTIC ") -> Tensor");
@@ -193,8 +165,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
 STABLE_TORCH_LIBRARY_IMPL(learnpool, CPU, m) {
   m.impl("pool", TORCH_BOX(&learnpool::pool));
   m.impl("pool_backward", TORCH_BOX(&learnpool::pool_backward));
-  m.impl("_pool", TORCH_BOX(&learnpool::pool_by_number));
-  m.impl("_pool_backward", TORCH_BOX(&learnpool::pool_backward_by_number));
+  m.impl("_pool", TORCH_BOX(&learnpool::pool_by_handle));
+  m.impl("_pool_backward", TORCH_BOX(&learnpool::pool_backward_by_handle));
   m.impl("stochastic_pool", TORCH_BOX(&learnpool::stochastic_pool));
   m.impl("stochastic_pool_backward", TORCH_BOX(&learnpool::stochastic_pool_backward));
 }

@@ -60,12 +60,6 @@ A clamp_proportion(A a) {
   return a < 0 ? 0 : a > 1 ? 1 : a;  // NaN stays
 }
 
-// Whether descent would push a proportion at a border further out. Infinite gradients are for those who look for them.
-template <class A>
-bool is_outward(A a, A grad) {
-  return std::isfinite(grad) && ((a <= 0 && grad > 0) || (a >= 1 && grad < 0));
-}
-
 // The numbers of `given` as the kernel reads them; `strides` then points at them.
 template <class A>
 std::vector<char> pack(const ParameterTensor& given, Call& call, const Sharing& sharing, Parameter& strides) {
@@ -113,10 +107,20 @@ Tensor add_slices(const ParameterTensor& given, const Call& call, const Sharing&
     }
   }
   Tensor sums = make_tensor(get_shape(*given.tensor), *given.tensor);
-  const A* at = static_cast<const A*>(given.tensor->const_data_ptr());
   A* to = static_cast<A*>(sums.mutable_data_ptr());
-  for (size_t i = 0; i < total.size(); ++i) to[i] = given.clamped && is_outward(at[i], A(total[i])) ? 0 : A(total[i]);
+  for (size_t i = 0; i < total.size(); ++i) to[i] = A(total[i]);
   return sums;
+}
+
+// `sums` is 0 where descent along `grad` would push a proportion at a border further out. Infinity and NaN are for those who look
+// for them.
+template <class A>
+void drop_outward(const ParameterTensor& given, const Tensor& grad, Tensor& sums) {
+  const A *a = static_cast<const A*>(given.tensor->const_data_ptr()), *g = static_cast<const A*>(grad.const_data_ptr());
+  A* to = static_cast<A*>(sums.mutable_data_ptr());
+  for (int64_t i = 0; i < given.size(); ++i) {
+    if (std::isfinite(g[i]) && ((a[i] <= 0 && g[i] > 0) || (a[i] >= 1 && g[i] < 0))) to[i] = 0;
+  }
 }
 
 }  // namespace learnpool

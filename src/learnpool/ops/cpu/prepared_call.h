@@ -190,9 +190,9 @@ struct PreparedCall {
   }
   PreparedCall(const PreparedCall&) = delete;
 
-  void set_tree(const Numbers& program, const Tensor& given_weight, const Tensor& given_mix, bool clamp) {
+  void set_tree(const Program& program, const Tensor& given_weight, const Tensor& given_mix, bool clamp) {
     Pooling& pool = call.pool;
-    pool.program = decode(program);
+    pool.program = program;
     weight = check_parameter("weight", given_weight, x, pool, pool.program.weights, true);
     mix = check_parameter("mix", given_mix, x, pool, pool.program.mixes, false);
     mix.clamped = clamp;
@@ -270,8 +270,13 @@ struct PreparedCall {
 
   Tensor make_grad(const ParameterTensor& given, const Parameter& strides, int64_t offset, const Tensor& like) const {
     if (given.rows == 0) return make_tensor(get_shape(like), like);
-    const Tensor sums = call.pool.type == Type::Double ? add_slices<double>(given, call, sharing, strides, offset)
-                                                       : add_slices<float>(given, call, sharing, strides, offset);
+    Tensor sums = call.pool.type == Type::Double ? add_slices<double>(given, call, sharing, strides, offset)
+                                                 : add_slices<float>(given, call, sharing, strides, offset);
+    Tensor grad = convert(sums, like.scalar_type());
+    if (!given.clamped) return grad;
+    const Tensor rounded = convert(grad, sums.scalar_type());  // what is infinite there is not dropped
+    if (call.pool.type == Type::Double) drop_outward<double>(given, rounded, sums);
+    else drop_outward<float>(given, rounded, sums);
     return convert(sums, like.scalar_type());
   }
 

@@ -1,0 +1,66 @@
+// What of a pool is no tensor, by handle: to convert five lists from Python takes longer than a small pool.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "prepared_call.h"
+#include "program.h"
+
+namespace learnpool {
+
+struct PoolArguments {
+  Numbers program, kernel, stride, padding, dilation;
+  bool ceil_mode, count_include_pad, clamp;
+
+  WindowNumbers window() const { return {kernel, stride, padding, dilation, ceil_mode, count_include_pad}; }
+  auto all() const { return std::tie(program, kernel, stride, padding, dilation, ceil_mode, count_include_pad, clamp); }
+  bool operator<(const PoolArguments& other) const { return all() < other.all(); }
+};
+
+// Equal arguments have one handle, for as long as the process lives.
+class Handles {
+ public:
+  struct Registered {
+    int64_t handle;
+    PoolArguments arguments;
+    Program program;
+  };
+
+  // Never destroyed: a thread may still be pooling while the process ends.
+  static Handles& get() {
+    static Handles& all = *new Handles;
+    return all;
+  }
+
+  // -1 if there are too many.
+  int64_t add(const PoolArguments& arguments) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = registered_.find(arguments);
+    if (found != registered_.end()) return found->second.handle;
+    const int64_t handle = int64_t(registered_.size());
+    if (handle == MOST) return -1;
+    const Registered made{handle, arguments, decode(arguments.program)};
+    by_handle_[handle] = &registered_.emplace(arguments, made).first->second;  // where it stays
+    return handle;
+  }
+
+  // Without the lock, which a process forked meanwhile would find taken.
+  const Registered& find(int64_t handle) const {
+    const Registered* found = handle >= 0 && handle < MOST ? by_handle_[handle].load() : nullptr;
+    STD_TORCH_CHECK(found != nullptr, "learnpool: no pool has the handle ", handle, " in this process");
+    return *found;
+  }
+
+ private:
+  static constexpr int64_t MOST = 4096;
+  std::mutex mutex_;
+  std::map<PoolArguments, Registered> registered_;
+  std::atomic<const Registered*> by_handle_[MOST] = {};
+};
+
+}  // namespace learnpool

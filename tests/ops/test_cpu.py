@@ -74,17 +74,18 @@ def test_every_dtype(tree, dtype, own, layout):
 @pytest.mark.parametrize("factor", [1.0, 1 / 3, 2.0**-9, -3.0])
 def test_every_half_is_read_and_rounded_as_by_torch(factor, dtype, layout):
     """All 65,536, in whole vectors and at ragged ends: also subnormals, ties, what rounds to infinity, and NaN."""
-    bits = torch.arange(19 * 3450).to(torch.int16)
-    x = bits.view(dtype).reshape(1, 19, 3450, 1).to(memory_format=LAYOUTS[layout])
     tree, window = make_tree(1), W(1, 1).of()
     weight, mix = torch.full((1, 1, 1, 1, 1, 1), factor), torch.empty(0, 1, 1, 1)
-    expected = (x.float() * factor).to(dtype)
-    assert_close(call(x, weight, mix, tree, window), expected, rtol=0, atol=0, equal_nan=True)
-    ones = torch.ones_like(x)
-    dx, *_ = torch.ops.learnpool.pool_backward(
-        x, ones, weight, mix, tree.program, *numbers(window), [True, False, False]
-    )
-    assert_close(dx, expected, rtol=0, atol=0, equal_nan=True)
+    for channels in (19, 55):  # 55: also two vectors at a time
+        bits = torch.arange(math.ceil(65536 / channels) * channels).to(torch.int16)
+        x = bits.view(dtype).reshape(1, channels, -1, 1).to(memory_format=LAYOUTS[layout])
+        expected = (x.float() * factor).to(dtype)
+        assert_close(call(x, weight, mix, tree, window), expected, rtol=0, atol=0, equal_nan=True)
+        ones = torch.ones_like(x)
+        dx, *_ = torch.ops.learnpool.pool_backward(
+            x, ones, weight, mix, tree.program, *numbers(window), [True, False, False]
+        )
+        assert_close(dx, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -245,6 +246,58 @@ def test_planes_of_many_bands(tree, window):
         x[0, 0] = float("nan")
         x[0, 1, row, 44] = float("nan")
         compare(x, weight, mix, tree, shape)
+
+
+def compare_with_float32(x, tree, window, share="layer"):
+    """Halves against the kernel's own float32, which writes gradients to where they belong at once."""
+    weight, mix = parameters(tree, window, share, x.shape[1], x.shape[2:], torch.float32)
+    y, expected = call(x, weight, mix, tree, window), call(x.float(), weight, mix, tree, window)
+    assert_close(y, expected.to(x.dtype), equal_nan=True)
+    grad = torch.randn(y.shape).to(x.dtype)
+    rest = weight, mix, tree.program, *numbers(window), [True, True, True]
+    dx, *ours = torch.ops.learnpool.pool_backward(grad, x, *rest)
+    wanted, *theirs = torch.ops.learnpool.pool_backward(grad.float(), x.float(), *rest)
+    assert_close(dx, wanted.to(x.dtype), equal_nan=True)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other, rtol=1e-4, atol=1e-3, equal_nan=True)
+
+
+# Each is several bands of 256 kB of float32 for 64 channels. Together: windows that overlap, that leave cells out at
+# the end or between them (more of them than a band holds, too), that reach far, that meet no cell at all, and depth.
+BANDS = [
+    (W(3, 2, 1), (67, 45)),
+    (W(2, 2), (65, 47)),
+    (W(3, 2, ceil_mode=True), (66, 46)),
+    (W(2, 3), (64, 48)),
+    (W(1, (50, 2)), (140, 21)),
+    (W((9, 3), (1, 2), (4, 1)), (90, 33)),
+    (W((3, 2), 1, (1, 0), (9, 2)), (80, 31)),
+    (W(2, 1, 1, (64, 1)), (63, 48)),
+    (W(3, 2, 1), (13, 16, 15)),
+    (W((1, 3, 2), (3, 1, 2), (0, 1, 0)), (11, 20, 14)),
+    (W((2, 3, 1), (1, 2, 3), (1, 0, 0), (3, 1, 1), True), (14, 15, 14)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("window", "size"), BANDS, ids=str)
+def test_images_of_many_bands(window, size, dtype):
+    """In channels_last gradients of halves collect in a band of float32 that moves over the image."""
+    dims = len(size)
+    for tree, share, images in ((MIXED, "layer", 2), (GATED, "layer", 8), (GATED, "channel", 1), (ODD, "region", 1)):
+        x = lay(distinct(images, 83, *size).to(dtype), "channels_last", dims)  # below 8 images 64 channels, then 19
+        compare_with_float32(x, tree, window.of(dims), share)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_what_is_not_finite_among_pairs_of_vectors(bad, dtype):
+    """A region with infinity or NaN is done otherwise than its neighbours, in another order of channels."""
+    for tree, window in itertools.product((HALF, MIXED, GATED, make_tree(1), make_tree(2), ODD), FAST):
+        x = torch.randn(1, 59, 9, 21)
+        for channel, place in ((0, (0, 0)), (1, (4, 7)), (30, (4, 8)), (33, (5, 15)), (58, (8, 20))):
+            x[(0, channel, *place)] = bad
+        compare_with_float32(x.to(dtype).to(memory_format=torch.channels_last), tree, window.of())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -211,6 +211,20 @@ def test_kernel_agrees_on_random_calls(kernel, data):
     compare(x, data.draw(st.sampled_from([None, torch.arange(images) * 2**33 - 1])), window)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_of_halves_in_many_bands(kernel, dtype):
+    """In channels_last they collect in a band of float32 that moves over the image."""
+    for window, size in ((W(3, 2, 1), (67, 45)), (W(2, 3), (64, 48)), (W(3, 2, 1), (13, 16, 15))):
+        layout = torch.channels_last if len(size) == 2 else torch.channels_last_3d
+        x = torch.randn(2, 83, *size).to(dtype).to(memory_format=layout)
+        arguments = numbers(window.of(len(size)))[:5]
+        for seed in (torch.tensor([3, 4]), None):
+            grad = torch.randn_like(torch.ops.learnpool.stochastic_pool(x, seed, *arguments))
+            dx = torch.ops.learnpool.stochastic_pool_backward(grad, x, seed, *arguments)
+            wide = torch.ops.learnpool.stochastic_pool_backward(grad.float(), x.float(), seed, *arguments)
+            assert_close(dx, wide.to(dtype))
+
+
 def test_picks_do_not_depend_on_threads_or_layout(kernel):
     x = torch.rand(5, 35, 33, 31)
     arguments = numbers(W(3, 2, 1).of())[:5]

@@ -22,6 +22,7 @@ class ChannelStages {
   using M = Mask<A>;
   static constexpr int D = P::weights, ROWS = D > 0 ? D : 1, MIXES = P::mixes > 0 ? P::mixes : 1;
   static constexpr int64_t STEP = LANES<A>;
+  static constexpr int WIDTH = PAIRED<T> ? 2 : 1;  // vectors that are loaded and stored together
   static constexpr bool MANY_REGISTERS = LEARNPOOL_BYTES == 64;
   // As many as there are registers for: taps whose weights' gradients are summed up at once; taps whose cells receive gradients at
   // once.
@@ -94,14 +95,30 @@ class ChannelStages {
   const A* zeros_;
   Lane<A>* winner_;  // which of the listed taps holds the maximum
 
+  // All channels in groups of GROUP vectors, then of one: visit(vectors, whether all lanes exist, channel, lanes of a vector). A
+  // channel is in the same lane in every stage, as the groups of two are the same in all.
+  template <int GROUP, class Visit>
+  static INLINE void for_each_group(int64_t channels, Visit visit) {
+    int64_t c = 0;
+    for (; c + GROUP * STEP <= channels; c += GROUP * STEP) visit(std::integral_constant<int, GROUP>{}, std::true_type{}, c, STEP);
+    constexpr std::integral_constant<int, 1> one;
+    for (; GROUP > 1 && c + STEP <= channels; c += STEP) visit(one, std::true_type{}, c, STEP);
+    if (c < channels) visit(one, std::false_type{}, c, channels - c);
+  }
+
+  template <int GROUP, bool FULL>
+  static INLINE void load_group(const T* p, V* v, int64_t lanes) {
+    if constexpr (GROUP == 2) load_pair<A>(p, v[0], v[1]);
+    else v[0] = load_as<A, FULL>(p, lanes);
+  }
+
   // Maximum, mean and inner products, these with rows of weight from FROM on.
   template <int TAPS, int FROM>
   INLINE void respond(const ChannelVector<T>& at, int64_t channels, V& finite) {
     constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
-    int64_t c = 0;
-    for (; c + 2 * STEP <= channels; c += 2 * STEP) respond_group<TAPS, 2, FROM, COUNT, true>(at, c, STEP, finite);
-    for (; c + STEP <= channels; c += STEP) respond_group<TAPS, 1, FROM, COUNT, true>(at, c, STEP, finite);
-    if (c < channels) respond_group<TAPS, 1, FROM, COUNT, false>(at, c, channels - c, finite);
+    for_each_group<2>(channels, [&](auto group, auto full, int64_t c, int64_t lanes) {
+      respond_group<TAPS, group, FROM, COUNT, full>(at, c, lanes, finite);
+    });
     if constexpr (FROM + COUNT < D) respond<TAPS, FROM + COUNT>(at, channels, finite);
   }
 
@@ -118,8 +135,8 @@ class ChannelStages {
     for (int64_t i = 0; i < count; ++i) {
       const T* cells = at.x + at.taps[i].from + c;
       V v[GROUP];
+      load_group<GROUP, FULL>(cells, v, lanes);
       for (int g = 0; g < GROUP; ++g) {
-        v[g] = load_as<A, FULL>(cells + g * STEP, lanes);
         if constexpr (STATISTICS) {
           if constexpr (BACKWARD) winner[g] = v[g] > best[g] ? M{} + Lane<A>(i) : winner[g];
           best[g] = larger(v[g], best[g]);
@@ -149,13 +166,21 @@ class ChannelStages {
       A* z = dots_ + row * stride_;
       for (int64_t c = 0; c < channels; c += STEP) store(z + c, sigmoid<A>(load<V>(z + c)));
     });
-    int64_t c = 0;
-    for (; c + STEP <= channels; c += STEP) evaluate_vector<true>(at, c, STEP, mix_sums, finite);
-    if (c < channels) evaluate_vector<false>(at, c, channels - c, mix_sums, finite);
+    for_each_group<WIDTH>(channels, [&](auto group, auto full, int64_t c, int64_t lanes) {
+      evaluate_group<group, full>(at, c, lanes, mix_sums, finite);
+    });
   }
 
-  template <bool FULL>
-  INLINE void evaluate_vector(const ChannelVector<T>& at, int64_t c, int64_t lanes, V* mix_sums, V& finite) {
+  template <int GROUP, bool FULL>
+  INLINE void evaluate_group(const ChannelVector<T>& at, int64_t c, int64_t lanes, V* mix_sums, V& finite) {
+    V outputs[GROUP];  // or their gradients
+    if constexpr (BACKWARD) load_group<GROUP, FULL>(at.grad + c, outputs, lanes);
+    for (int g = 0; g < GROUP; ++g) evaluate_vector(at, c + g * STEP, outputs[g], mix_sums, finite);
+    if constexpr (!BACKWARD && GROUP == 2) store_pair<A>(at.y + c, outputs[0], outputs[1]);
+    if constexpr (!BACKWARD && GROUP == 1) store_as<A, FULL>(at.y + c, outputs[0], lanes);
+  }
+
+  INLINE void evaluate_vector(const ChannelVector<T>& at, int64_t c, V& output, V* mix_sums, V& finite) {
     at.upcoming.template fetch<BACKWARD>(c);
     Region<A, P> region;
     region.count = at.cells;
@@ -166,9 +191,9 @@ class ChannelStages {
     const V value = evaluate_in_stages(call_.pool.program, region, mix);
     if constexpr (!BACKWARD) {
       finite += value * A(0);
-      store_as<A, FULL>(at.y + c, value, lanes);
+      output = value;
     } else {
-      backpropagate<true>(call_.pool.program, region, load_as<A, FULL>(at.grad + c, lanes));
+      backpropagate<true>(call_.pool.program, region, output);
       V all{};
       if constexpr (P::statistics) {
         store(maximum_ + c, region.to_max);
@@ -239,21 +264,18 @@ class ChannelStages {
   template <int TAPS, int FROM, int COUNT>
   INLINE void accumulate_taps(V* weight_sums, int64_t i) const {
     V sums[TAPS][COUNT > 0 ? COUNT : 1] = {};
-    auto accumulate = [&](auto full, const T* x, const A* dots, int64_t c, int64_t lanes) {
-      V v[TAPS];
-#pragma GCC unroll 9
-      for (int t = 0; t < TAPS; ++t) v[t] = load_as<A, full>(x + taps_[i + t].from + c, lanes);
-      for (int d = 0; d < COUNT; ++d) {
-        const V to_dot = load<V>(dots + (FROM + d) * stride_ + c);
-#pragma GCC unroll 9
-        for (int t = 0; t < TAPS; ++t) sums[t][d] += to_dot * v[t];
-      }
-    };
     for (int64_t o = 0; o < outputs_; ++o) {
-      const A* dots = all_dots_ + o * D * stride_;
-      int64_t c = 0;
-      for (; c + STEP <= channels_; c += STEP) accumulate(std::true_type{}, x_[o], dots, c, STEP);
-      if (c < channels_) accumulate(std::false_type{}, x_[o], dots, c, channels_ - c);
+      const A* dots = all_dots_ + (o * D + FROM) * stride_;
+      for_each_group<WIDTH>(channels_, [&](auto group, auto full, int64_t c, int64_t lanes) {
+#pragma GCC unroll 9
+        for (int t = 0; t < TAPS; ++t) {
+          V v[group];
+          load_group<group, full>(x_[o] + taps_[i + t].from + c, v, lanes);
+          for (int d = 0; d < COUNT; ++d) {
+            for (int g = 0; g < group; ++g) sums[t][d] += load<V>(dots + d * stride_ + c + g * STEP) * v[g];
+          }
+        }
+      });
     }
     for (int t = 0; t < TAPS; ++t) {
       for (int d = 0; d < COUNT; ++d) weight_sums[(FROM + d) * call_.pool.taps() + taps_[i + t].tap] += sums[t][d];

@@ -18,16 +18,15 @@ struct CellTap {
 // computed. The processor does not foresee them, as every few hundred bytes it is elsewhere in the image.
 template <class T>
 struct Upcoming {
-  using A = Accumulator<T>;
   static constexpr int MOST = 16;
   int count = 0;
   const T* x[MOST];
-  const A* dx[MOST];  // or null
+  const T* dx[MOST];  // or null
 
   // Those of channel c, and of the others in its line of the cache.
   template <bool BACKWARD>
   INLINE void fetch(int64_t c) const {
-    if (c * sizeof(A) % 64 != 0) return;
+    if (c * sizeof(T) % 64 != 0) return;
     for (int i = 0; i < count; ++i) {
       __builtin_prefetch(x[i] + c, 0, 2);
       if (BACKWARD && dx[i] != nullptr) __builtin_prefetch(dx[i] + c, 1, 2);

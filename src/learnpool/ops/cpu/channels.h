@@ -50,6 +50,9 @@ class OutputTaps {
     most = find_longest(rows) * find_longest(columns);
   }
 
+  // The end of the last row of cells, of w each, that a row of outputs meets.
+  int64_t find_end(const List& row, int64_t w) const { return row.size() == 0 ? 0 : row.first + taps[row.end - 1].cell + w; }
+
  private:
   int64_t fresh_used_ = 0;
 
@@ -312,13 +315,15 @@ INLINE void pick_vector(const ChannelVector<T>& at) {
   }
 }
 
-constexpr int64_t BYTES_AHEAD = 4096;  // along a row, that cells are fetched before they are needed
+constexpr int64_t BYTES_AHEAD = 4096;    // along a row, that cells are fetched before they are needed
+constexpr int64_t BAND_BYTES = 1 << 18;  // of gradients that collect in scratch: they stay in the second cache
 
 template <class T, class P, bool BACKWARD, bool PER_LANE>
 class ImagePooling {
   using A = Accumulator<T>;
   static constexpr bool DIRECT = std::is_same_v<T, A>;  // gradients of halves collect in scratch first
   static constexpr bool STAGED = P::known && P::rule == Rule::Tree && !PER_LANE;
+  static constexpr bool IN_PAIRS = STAGED && PAIRED<T>;  // the order of channels in that scratch is load_pair's
   struct NoStages {
     NoStages(const Call&, Scratch&) {}
   };
@@ -335,7 +340,8 @@ class ImagePooling {
         taps_(scratch_.take<CellTap>(output_taps_.most)),
         dx_stride_(DIRECT ? call.pool.channels : call.items.channel_step),
         ahead_(divide_up(BYTES_AHEAD, call.pool.w.stride * call.pool.channels * int64_t(sizeof(T)))),
-        gradients_(collects() ? scratch_.take<A>(call.pool.cells() * call.items.channel_step) : nullptr) {
+        band_cells_(collects() ? choose_band() : 0),
+        band_(collects() ? scratch_.take<A>(band_cells_ * dx_stride_) : nullptr) {
     if constexpr (P::rule == Rule::Pick) {
       key_low_ = scratch_.take<uint32_t>(call.items.channel_step + LANES<A>);
       key_high_ = scratch_.take<uint32_t>(call.items.channel_step + LANES<A>);
@@ -362,13 +368,34 @@ class ImagePooling {
   const int64_t dx_stride_;                         // from cell to cell
   const int64_t ahead_;                             // how many outputs further on cells are fetched
   Upcoming<T> upcoming_;
-  A* gradients_;      // of an image of halves, for the channels of an item
+  // Gradients of halves, for the channels of an item: of so many cells from band_begin_ on. Outputs that need later cells push
+  // the band on; what it leaves behind is rounded and written to memory.
+  std::vector<int64_t> pending_;  // by row of outputs: the first cell that it or a later row meets
+  const int64_t band_cells_;
+  A* band_;
+  int64_t band_begin_ = 0;
   Items::Box box_{};  // of the present item
   A* slice_ = nullptr;
   uint32_t *key_low_ = nullptr, *key_high_ = nullptr;  // of random picks in the present image, by channel of the item
-  A* dx_ = nullptr;  // gradients of the present image, from the first channel of the item on; or null
+  T* gradient_ = nullptr;                              // of the present image, from the first channel of the item on; or null
+  A* dx_ = nullptr;                                    // where it is added up: there, or in the band
 
   bool collects() const { return BACKWARD && call_.pool.input_grad && !DIRECT; }
+
+  // At least twice what a row of outputs needs, so that a cell moves once at most.
+  int64_t choose_band() {
+    const Pooling& pool = call_.pool;
+    pending_.resize(output_taps_.rows.size());
+    int64_t pending = pool.cells(), needed = 1;
+    for (int64_t row = int64_t(pending_.size()) - 1; row >= 0; --row) {
+      const OutputTaps::List& list = output_taps_.rows[row];
+      if (list.size() > 0) pending = std::min(pending, list.first);
+      pending_[row] = pending;
+      needed = std::max(needed, output_taps_.find_end(list, pool.w.in) - pending);
+    }
+    const int64_t in_cache = BAND_BYTES / (dx_stride_ * int64_t(sizeof(A)));
+    return std::min(pool.cells(), std::max(in_cache, 2 * needed));
+  }
 
   void pool_image(int64_t n) {
     const Pooling& pool = call_.pool;
@@ -378,22 +405,66 @@ class ImagePooling {
       key_low_[c] = key.low;
       key_high_[c] = key.high;
     }
-    T* gradient = BACKWARD && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
-    if constexpr (DIRECT) dx_ = gradient;
-    else dx_ = gradients_;
-    if (dx_ != nullptr && !output_taps_.covered) {
-      for (int64_t i = 0; i < pool.cells(); ++i) std::memset(dx_ + i * dx_stride_, 0, sizeof(A) * width);
-    }
+    gradient_ = BACKWARD && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
+    if constexpr (DIRECT) dx_ = gradient_;
+    else dx_ = band_;
+    band_begin_ = 0;
+    if (dx_ != nullptr) clear_cells(0, DIRECT ? pool.cells() : band_cells_);
     const T* x = static_cast<const T*>(call_.memory.x) + image + box_.c0;
     for (int64_t row = 0, o = 0; row < pool.d.out * pool.h.out; ++row) {
+      if (collects()) extend_band(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
       for (int64_t ow = 0; ow < pool.w.out; ++ow, ++o) {
         look_ahead(x, row, ow + ahead_);
         pool_output(x, n * pool.outputs() + o, o, row, ow);
       }
     }
-    if constexpr (!DIRECT) {
-      if (gradient == nullptr) return;
-      for (int64_t i = 0; i < pool.cells(); ++i) convert_row<A>(dx_ + i * dx_stride_, gradient + i * pool.channels, width);
+    if (collects()) {
+      extend_band(pool.cells(), pool.cells());
+      write_gradients(pool.cells() - band_begin_);
+    }
+  }
+
+  // Zeros, if there are cells that meet no output.
+  void clear_cells(int64_t begin, int64_t end) {
+    if (output_taps_.covered) return;
+    for (int64_t i = begin; i < end; ++i) std::memset(dx_ + i * dx_stride_, 0, sizeof(A) * (box_.c1 - box_.c0));
+  }
+
+  // Push the band on until it holds the cells before `end`; those before `pending` are finished.
+  void extend_band(int64_t end, int64_t pending) {
+    while (end > band_begin_ + band_cells_) {
+      const int64_t finished = std::min(pending - band_begin_, band_cells_), kept = band_cells_ - finished;
+      write_gradients(finished);
+      copy_row(band_ + finished * dx_stride_, band_, kept * dx_stride_);
+      clear_cells(kept, band_cells_);
+      band_begin_ += finished;
+    }
+  }
+
+  // The first `count` cells of the band.
+  void write_gradients(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const A* from = band_ + i * dx_stride_;
+      T* to = gradient_ + (band_begin_ + i) * call_.pool.channels;
+      if constexpr (IN_PAIRS) convert_pairs(from, to, box_.c1 - box_.c0);
+      else convert_row<A>(from, to, box_.c1 - box_.c0);
+    }
+  }
+
+  // Gradients at the taps of the present output, from load_pair's order of channels to that of memory, or back.
+  template <To TO>
+  void reorder_gradients(A* dx, int64_t tap_count) {
+    constexpr int64_t lanes = LANES<A>;
+    constexpr auto order = std::make_integer_sequence<int, lanes>{};
+    for (int64_t i = 0; i < tap_count; ++i) {
+      A* cell = dx + taps_[i].to;
+      for (int64_t c = 0; c + 2 * lanes <= box_.c1 - box_.c0; c += 2 * lanes) {
+        Vec<A> a, b;
+        if constexpr (TO == To::Memory) zip(load<Vec<A>>(cell + c), load<Vec<A>>(cell + c + lanes), a, b, order);
+        else unzip(load<Vec<A>>(cell + c), load<Vec<A>>(cell + c + lanes), a, b, order);
+        store(cell + c, a);
+        store(cell + c + lanes, b);
+      }
     }
   }
 
@@ -430,7 +501,7 @@ class ImagePooling {
       for (int64_t j = across.fresh_begin; j < across.fresh_end && upcoming_.count < Upcoming<T>::MOST; ++j) {
         const int64_t cell = fresh[i] + fresh[j];
         upcoming_.x[upcoming_.count] = x + cell * pool.channels;
-        upcoming_.dx[upcoming_.count++] = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
+        upcoming_.dx[upcoming_.count++] = gradient_ == nullptr ? nullptr : gradient_ + cell * pool.channels;
       }
     }
   }
@@ -447,7 +518,7 @@ class ImagePooling {
       list_taps(down, across);
     }
     x += cell * call_.pool.channels;
-    A* dx = dx_ == nullptr ? nullptr : dx_ + cell * dx_stride_;
+    A* dx = dx_ == nullptr ? nullptr : dx_ + (DIRECT ? cell : cell - band_begin_) * dx_stride_;
     const A* weight = static_cast<const A*>(memory.weight.data) + o * memory.weight.region + box_.c0 * memory.weight.channel;
     const A* mix = static_cast<const A*>(memory.mix.data) + o * memory.mix.region + box_.c0 * memory.mix.channel;
     A* dweight = BACKWARD ? slice_ + o * memory.dweight.region : nullptr;
@@ -461,7 +532,10 @@ class ImagePooling {
     at.mix = mix;
     at.dx = nullptr;
     at.output = uint32_t(o);
-    for (int64_t c = STAGED ? pool_stages(at, x, dx, first, renewed) : 0; c < width; c += LANES<A>) {
+    int64_t c = STAGED ? pool_stages(at, x, dx, first, renewed) : 0;
+    const bool reorders = IN_PAIRS && dx != nullptr && c < width;
+    if (reorders) reorder_gradients<To::Memory>(dx, at.tap_count);
+    for (; c < width; c += LANES<A>) {
       upcoming_.template fetch<BACKWARD>(c);
       at.lanes = std::min(LANES<A>, width - c);
       at.x = x + c;
@@ -482,6 +556,7 @@ class ImagePooling {
       }
       pool_vector(at);
     }
+    if (reorders) reorder_gradients<To::Scratch>(dx, at.tap_count);
     if (BACKWARD && !PER_LANE && (memory.dweight.region != 0 || memory.dmix.region != 0)) {
       add_weight_grads();
       sums_.flush(call_, dweight, dmix);

@@ -29,16 +29,14 @@ template <To TO, int N, class C, class B>
 INLINE void deinterleave_vector(C* cells, B* even, B* odd) {
   using V = typename NarrowVec<B, N>::type;
   if constexpr (std::is_same_v<std::remove_const_t<C>, BFloat16>) {
-    // Two neighbours are the two halves of a word, and a float is one in the upper half.
     using Words = typename NarrowVec<uint32_t, N>::type;
-    constexpr uint32_t upper = 0xffff0000;
     if constexpr (TO == To::Memory) {
-      const Words low = round_to_bfloat16<Words>(load<V>(even)), high = round_to_bfloat16<Words>(load<V>(odd));
-      store(reinterpret_cast<uint16_t*>(cells), (low >> 16) | (high & upper));
+      store(reinterpret_cast<uint16_t*>(cells), join_words<Words>(load<V>(even), load<V>(odd)));
     } else {
-      const Words words = load<Words>(reinterpret_cast<const uint16_t*>(cells));
-      store(even, (V)(words << 16));
-      store(odd, (V)(words & upper));
+      V a, b;
+      split_words(load<Words>(reinterpret_cast<const uint16_t*>(cells)), a, b);
+      store(even, a);
+      store(odd, b);
     }
   } else {
     constexpr auto order = std::make_integer_sequence<int, N>{};
@@ -120,6 +118,15 @@ INLINE void convert_row(const T* from, U* to, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) store_as<A, true>(to + i, load_as<A, true>(from + i, lanes), lanes);
   if (i < n) store_as<A, false>(to + i, load_as<A, false>(from + i, n - i), n - i);
+}
+
+// The same where pairs of vectors are as load_pair leaves them.
+template <class A, class T>
+INLINE void convert_pairs(const A* from, T* to, int64_t n) {
+  constexpr int64_t lanes = LANES<A>;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) store_pair<A>(to + i, load<Vec<A>>(from + i), load<Vec<A>>(from + i + lanes));
+  convert_row<A>(from + i, to + i, n - i);
 }
 
 // Numbers on their way between memory and scratch: halves pass through a row of floats.

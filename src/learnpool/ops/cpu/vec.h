@@ -176,7 +176,13 @@ INLINE Raw<T> narrow(Vec<Accumulator<T>> v) {
 
 template <>
 INLINE Vec<float> widen<BFloat16>(HalfBits raw) {
+#if LEARNPOOL_BYTES == 64  // the compiler would widen two halves and join them
+  return (Vec<float>)((FloatBits)_mm512_cvtepu16_epi32((__m256i)raw) << 16);
+#elif LEARNPOOL_BYTES == 32
+  return (Vec<float>)((FloatBits)_mm256_cvtepu16_epi32((__m128i)raw) << 16);
+#else
   return (Vec<float>)(__builtin_convertvector(raw, FloatBits) << 16);
+#endif
 }
 // Floats rounded to bfloat16, to nearest, ties to even: the upper halves of their bits. Below them there is anything.
 template <class Bits, class V>
@@ -186,7 +192,22 @@ INLINE Bits round_to_bfloat16(V v) {
 }
 template <>
 INLINE HalfBits narrow<BFloat16>(Vec<float> v) {
+#if LEARNPOOL_BYTES == 64
+  return (HalfBits)_mm512_cvtepi32_epi16((__m512i)(round_to_bfloat16<FloatBits>(v) >> 16));
+#else
   return __builtin_convertvector(round_to_bfloat16<FloatBits>(v) >> 16, HalfBits);
+#endif
+}
+
+// Two neighbours in memory are the two halves of a word, and a float is one in the upper half.
+template <class V, class Words>
+INLINE void split_words(Words words, V& even, V& odd) {
+  even = (V)(words << 16);
+  odd = (V)(words & 0xffff0000);
+}
+template <class Words, class V>
+INLINE Words join_words(V even, V odd) {
+  return (round_to_bfloat16<Words>(even) >> 16) | (round_to_bfloat16<Words>(odd) & 0xffff0000);
 }
 
 template <>
@@ -272,6 +293,31 @@ INLINE void store_as(T* p, Vec<A> v, int64_t count) {
   auto* raw = reinterpret_cast<RawNumber<T>*>(p);
   if constexpr (FULL) store(raw, narrow<T>(v));
   else store_first(raw, narrow<T>(v), count);
+}
+
+// Two vectors of A from and to memory of type T, where it does not matter which number is in which lane: for bfloat16 the even
+// and the odd ones, which takes no shuffle.
+template <class T>
+constexpr bool PAIRED = std::is_same_v<T, BFloat16>;
+
+template <class A, class T>
+INLINE void load_pair(const T* p, Vec<A>& a, Vec<A>& b) {
+  if constexpr (PAIRED<T>) {
+    split_words(load<FloatBits>(reinterpret_cast<const uint16_t*>(p)), a, b);
+  } else {
+    a = load_as<A, true>(p, LANES<A>);
+    b = load_as<A, true>(p + LANES<A>, LANES<A>);
+  }
+}
+
+template <class A, class T>
+INLINE void store_pair(T* p, Vec<A> a, Vec<A> b) {
+  if constexpr (PAIRED<T>) {
+    store(reinterpret_cast<uint16_t*>(p), join_words<FloatBits>(a, b));
+  } else {
+    store_as<A, true>(p, a, LANES<A>);
+    store_as<A, true>(p + LANES<A>, b, LANES<A>);
+  }
 }
 
 // Whether there is neither infinity nor NaN among n numbers.

@@ -25,11 +25,11 @@ struct PoolArguments {
 // Equal arguments have one handle, for as long as the process lives.
 class Handles {
  public:
-  struct Registered {
+  struct Entry {
     int64_t handle;
-    PoolArguments arguments;
     Program program;
   };
+  using Table = std::map<PoolArguments, Entry>;
 
   // Never destroyed: a thread may still be pooling while the process ends.
   static Handles& get() {
@@ -40,18 +40,17 @@ class Handles {
   // -1 if there are too many.
   int64_t add(const PoolArguments& arguments) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = registered_.find(arguments);
-    if (found != registered_.end()) return found->second.handle;
-    const int64_t handle = int64_t(registered_.size());
+    const auto found = table_.find(arguments);
+    if (found != table_.end()) return found->second.handle;
+    const int64_t handle = int64_t(table_.size());
     if (handle == MOST) return -1;
-    const Registered made{handle, arguments, decode(arguments.program)};
-    by_handle_[handle] = &registered_.emplace(arguments, made).first->second;  // where it stays
+    by_handle_[handle] = &*table_.emplace(arguments, Entry{handle, decode(arguments.program)}).first;
     return handle;
   }
 
   // Without the lock, which a process forked meanwhile would find taken.
-  const Registered& find(int64_t handle) const {
-    const Registered* found = handle >= 0 && handle < MOST ? by_handle_[handle].load() : nullptr;
+  const Table::value_type& find(int64_t handle) const {
+    const Table::value_type* found = handle >= 0 && handle < MOST ? by_handle_[handle].load() : nullptr;
     STD_TORCH_CHECK(found != nullptr, "learnpool: no pool has the handle ", handle, " in this process");
     return *found;
   }
@@ -59,8 +58,8 @@ class Handles {
  private:
   static constexpr int64_t MOST = 4096;
   std::mutex mutex_;
-  std::map<PoolArguments, Registered> registered_;
-  std::atomic<const Registered*> by_handle_[MOST] = {};
+  Table table_;  // whose entries stay where they are
+  std::atomic<const Table::value_type*> by_handle_[MOST] = {};
 };
 
 }  // namespace learnpool

@@ -85,14 +85,14 @@ Gradients pool_backward(const Tensor& grad, const Tensor& x, const Tensor& weigh
 }
 
 Tensor pool_by_handle(const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t handle) {
-  const auto& [_, arguments, program] = Handles::get().find(handle);
-  return compute_pool(x, weight, mix, program, arguments.window(), arguments.clamp);
+  const auto& [arguments, entry] = Handles::get().find(handle);
+  return compute_pool(x, weight, mix, entry.program, arguments.window(), arguments.clamp);
 }
 
 Gradients pool_backward_by_handle(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mix, int64_t handle,
                                   bool input_grad, bool weight_grad, bool mix_grad) {
-  const auto& [_, arguments, program] = Handles::get().find(handle);
-  return compute_pool_backward(grad, x, weight, mix, program, arguments.window(), arguments.clamp,
+  const auto& [arguments, entry] = Handles::get().find(handle);
+  return compute_pool_backward(grad, x, weight, mix, entry.program, arguments.window(), arguments.clamp,
                                {input_grad, weight_grad, mix_grad});
 }
 

@@ -272,9 +272,9 @@ struct PreparedCall {
     if (given.rows == 0) return make_tensor(get_shape(like), like);
     Tensor sums = call.pool.type == Type::Double ? add_slices<double>(given, call, sharing, strides, offset)
                                                  : add_slices<float>(given, call, sharing, strides, offset);
-    Tensor grad = convert(sums, like.scalar_type());
+    const Tensor grad = convert(sums, like.scalar_type());
     if (!given.clamped) return grad;
-    const Tensor rounded = convert(grad, sums.scalar_type());  // what is infinite there is not dropped
+    const Tensor rounded = convert(grad, sums.scalar_type());  // what is infinite then is not dropped
     if (call.pool.type == Type::Double) drop_outward<double>(given, rounded, sums);
     else drop_outward<float>(given, rounded, sums);
     return convert(sums, like.scalar_type());

@@ -155,9 +155,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(learnpool, m) {
   // For ordinary calls alone, below autograd and with no mode between: they have nothing but these kernels.
   m.def("_pool(Tensor x, Tensor weight, Tensor mix, int handle) -> Tensor");
   m.def(
-      "_pool_backward(Tensor grad, Tensor x, Tensor weight, Tensor mix, int handle, bool input_grad, bool weight_grad, bool "
-      "mix_grad)"
-      " -> (Tensor, Tensor, Tensor)");
+      "_pool_backward(Tensor grad, Tensor x, Tensor weight, Tensor mix, int handle, "
+      "bool input_grad, bool weight_grad, bool mix_grad) -> (Tensor, Tensor, Tensor)");
   m.def("stochastic_pool(" LEARNPOOL_STOCHASTIC ") -> Tensor");
   m.def("stochastic_pool_backward(Tensor grad, " LEARNPOOL_STOCHASTIC ") -> Tensor");
 }

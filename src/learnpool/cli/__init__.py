@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import torch
 
@@ -28,6 +28,18 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 def main() -> None:
     """Run the command in ``sys.argv`` and exit with its status."""
+    try:
+        status = _run_command()
+    except SystemExit as error:
+        status = error.code
+    if os.environ.get("WORLD_SIZE", "1") != "1":  # threads of gloo may outlive the interpreter, which then aborts
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else int(status is not None))
+    sys.exit(status)
+
+
+def _run_command() -> Any:
     try:
         from typer.main import get_command
 
@@ -52,11 +64,7 @@ def main() -> None:
             raise
     if status == INTERRUPTED:
         fail("interrupted", INTERRUPTED)
-    if os.environ.get("WORLD_SIZE", "1") != "1":  # threads of gloo may outlive the interpreter, which then aborts
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status or 0)
-    sys.exit(status or 0)
+    return status or 0
 
 
 def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:

@@ -33,6 +33,17 @@ def _nan_in_fresh_memory():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture(scope="session")
+def kernel():
+    """Without the compiled library its tests would compare the reference with itself."""
+    from learnpool.ops import cpu
+
+    if not cpu.CPU.live and os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1":
+        pytest.fail(f"the CPU kernel is required here: {cpu.CPU.detail}")
+    if not cpu.CPU.live:
+        pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
+
+
 @pytest.fixture
 def learnpool(monkeypatch, capsys):
     """Call the command line in this process: exit status, stdout, stderr."""

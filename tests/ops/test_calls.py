@@ -19,7 +19,7 @@ from cases import MIXED, ODD, SHARES, TREES, W, distinct, parameters
 from learnpool import GatedPool2d, MixedPool2d, functional
 from learnpool.ops import cpu
 
-needs_kernels = pytest.mark.skipif(not cpu.CPU.live, reason="only the compiled library gives handles")
+needs_kernel = pytest.mark.usefixtures("kernel")  # only the compiled library gives handles
 
 
 class Watch(TorchDispatchMode):
@@ -51,7 +51,7 @@ def run(tensors, tree, window, clamp, sign=1.0):
     return [y.detach(), *(leaf.grad for leaf in leaves)]
 
 
-@needs_kernels
+@needs_kernel
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("tree", TREES, ids=str)
@@ -69,7 +69,7 @@ def test_both_ways_give_the_same_bits(tree, share, dtype):
                 assert torch.equal(ours, theirs)
 
 
-@needs_kernels
+@needs_kernel
 @pytest.mark.parametrize("needs", list(itertools.product([False, True], repeat=3)))
 def test_the_library_computes_only_the_gradients_that_are_needed(needs):
     window, x = W(3, 2, 1).of(), distinct(2, 5, 9, 8).float()
@@ -97,7 +97,7 @@ def test_only_a_finite_outward_gradient_of_a_is_dropped(a, grad, watched):
     assert mix.grad.item() == pytest.approx(0.0 if outward else 3 * grad, nan_ok=True)
 
 
-@needs_kernels
+@needs_kernel
 @pytest.mark.parametrize("layer", [GatedPool2d(3, 2), MixedPool2d(3, 2)], ids=str)
 def test_who_sees_a_handle_and_who_lists(layer):
     x = torch.randn(1, 2, 7, 7)
@@ -131,7 +131,7 @@ def test_who_sees_a_handle_and_who_lists(layer):
     assert "learnpool._pool" not in str(exported.graph)
 
 
-@needs_kernels
+@needs_kernel
 def test_a_handle_stays_in_its_process():
     layer, x = GatedPool2d(3, 2), torch.randn(1, 2, 7, 7)
     expected = layer(x)
@@ -149,7 +149,7 @@ def test_a_library_without_handles_gets_lists(monkeypatch):
     assert find_operators(lambda: layer(x).sum().backward()) == {"learnpool::pool", "learnpool::pool_backward"}
 
 
-@needs_kernels
+@needs_kernel
 def test_equal_arguments_have_one_handle():
     x, mix, found = torch.randn(1, 2, 7, 7), torch.full((1, 1, 1, 1), 0.5), set()
     for clamp in (False, True, False, True):
@@ -159,7 +159,7 @@ def test_equal_arguments_have_one_handle():
     assert len(found) == 2
 
 
-@needs_kernels
+@needs_kernel
 def test_trees_without_end_do_not_fill_the_memory():
     code = """
 import torch
@@ -181,7 +181,7 @@ torch.testing.assert_close(y, expected)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@needs_kernels
+@needs_kernel
 @pytest.mark.parametrize("handle", [-1, 4095, 4096])
 def test_an_unknown_handle_is_refused(handle):
     x, nothing = torch.randn(1, 2, 7, 7), torch.empty(0)
@@ -205,7 +205,7 @@ def test_recording_before_dispatch_shows_no_handle():
     assert "learnpool._pool" not in make_fx(step, pre_dispatch=True)(x).code
 
 
-@needs_kernels
+@needs_kernel
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 def test_a_default_device_changes_nothing(mode):
     for layer in (GatedPool2d(3, 2), MixedPool2d(3, 2, a=1.0)):

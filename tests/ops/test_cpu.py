@@ -14,21 +14,13 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
-from learnpool.ops import cpu, reference
+from learnpool.ops import reference
 from learnpool.tree import make_tree
 
 FAST = [W(3, 2, 1), W(3, 2, ceil_mode=True), W(2, 2), W(3, 1, 1)]
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
-
-@pytest.fixture(autouse=True)
-def kernel():
-    """Without the compiled library these tests would compare the reference with itself."""
-    if cpu.CPU.live:
-        return
-    if os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1":
-        pytest.fail(f"the CPU kernel is required here: {cpu.CPU.detail}")
-    pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
+pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def compare(x, weight, mix, tree, window, rtol=None, atol=None):

@@ -24,9 +24,7 @@ COMPILE += [f"-I{path}" for path in include_paths()]
 
 
 @pytest.fixture(scope="module")
-def library():
-    if not cpu.CPU.live:
-        pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
+def library(kernel):
     return ctypes.CDLL(str(cpu.find_library()))
 
 

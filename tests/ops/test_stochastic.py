@@ -1,5 +1,3 @@
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from torch.testing import assert_close
 from cases import WINDOWS, W, distinct, draw_window, numbers
 from learnpool import StochasticPool1d, StochasticPool2d, StochasticPool3d
 from learnpool.functional import stochastic_pool2d
-from learnpool.ops import cpu, stochastic
+from learnpool.ops import stochastic
 
 
 def chi_square(counts, expected):
@@ -143,15 +141,6 @@ def test_checkpointing_recomputes_the_same_picks():
     torch.manual_seed(1)
     again = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).square().sum(), x)
     assert torch.equal(plain[0], again[0])
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    """Without the compiled library the reference would be compared with itself."""
-    if not cpu.CPU.live and os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1":
-        pytest.fail(f"the CPU kernel is required here: {cpu.CPU.detail}")
-    if not cpu.CPU.live:
-        pytest.skip(f"no CPU kernel: {cpu.CPU.detail}")
 
 
 def compare(x, seed, window):

@@ -308,6 +308,19 @@ def test_infinity_and_nan_reach_only_what_reads_them(bad, layout, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("dtype", "lowest", "units"), [(torch.float32, -85, 4), (torch.float64, -700, 5)], ids=str)
+def test_a_gate_is_a_sigmoid_to_a_few_units_in_the_last_place(dtype, lowest, units, layout):
+    """A gate of z between 1 and 0. In float64 PyTorch's own sigmoid is up to 2.5 units off."""
+    z = torch.cat([torch.linspace(lowest, 40, 40_000), torch.linspace(-4, 4, 24_000)]).to(dtype)
+    x = torch.stack([z, torch.ones_like(z)], -1).view(1, 64, 1000, 2).to(memory_format=LAYOUTS[layout])
+    weight = torch.tensor([[1, 0], [0, 1], [0, 0]], dtype=dtype).view(3, 1, 1, 1, 1, 2)
+    y = call(x, weight, torch.empty(0, 1, 1, 1, dtype=dtype), make_tree(2), W((1, 2)).of()).flatten()
+    expected = z.double().sigmoid()
+    unit = torch.nextafter(expected.to(dtype), torch.ones_like(z) * 2).double() - expected.to(dtype)
+    assert ((y.double() - expected).abs() / unit).max() <= units
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("tree", [GATED, make_tree(2), make_tree(3)], ids=str)
 def test_a_gate_of_exactly_0_or_1_does_not_read_its_other_side(tree, layout):
     """Zero times infinity would be NaN."""

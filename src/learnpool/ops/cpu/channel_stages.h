@@ -116,9 +116,9 @@ class ChannelStages {
   template <int TAPS, int FROM>
   INLINE void respond(const ChannelVector<T>& at, int64_t channels, V& finite) {
     constexpr int COUNT = std::min(SUMMED_ROWS, D - FROM);
-    for_each_group<2>(channels, [&](auto group, auto full, int64_t c, int64_t lanes) {
-      respond_group<TAPS, group, FROM, COUNT, full>(at, c, lanes, finite);
-    });
+    auto respond_one = [&](auto group, auto full, int64_t c, int64_t lanes)
+                           ALWAYS_INLINE { respond_group<TAPS, group, FROM, COUNT, full>(at, c, lanes, finite); };
+    for_each_group<2>(channels, respond_one);
     if constexpr (FROM + COUNT < D) respond<TAPS, FROM + COUNT>(at, channels, finite);
   }
 
@@ -162,13 +162,13 @@ class ChannelStages {
 
   // The value of every tree; or what of its gradient reaches each response, in place.
   INLINE void evaluate_trees(const ChannelVector<T>& at, int64_t channels, V* mix_sums, V& finite) {
-    for_each_early_gate<P>([&](int64_t row) {
+    for_each_early_gate<P>([&](int64_t row) ALWAYS_INLINE {
       A* z = dots_ + row * stride_;
       for (int64_t c = 0; c < channels; c += STEP) store(z + c, sigmoid<A>(load<V>(z + c)));
     });
-    for_each_group<WIDTH>(channels, [&](auto group, auto full, int64_t c, int64_t lanes) {
-      evaluate_group<group, full>(at, c, lanes, mix_sums, finite);
-    });
+    auto evaluate_one = [&](auto group, auto full, int64_t c, int64_t lanes)
+                            ALWAYS_INLINE { evaluate_group<group, full>(at, c, lanes, mix_sums, finite); };
+    for_each_group<WIDTH>(channels, evaluate_one);
   }
 
   template <int GROUP, bool FULL>
@@ -187,7 +187,7 @@ class ChannelStages {
     region.maximum = load<V>(maximum_ + c);
     region.mean = load<V>(mean_ + c) / at.cells;
     for (int d = 0; d < D; ++d) region.dots[d] = load<V>(dots_ + d * stride_ + c);
-    auto mix = [&](int64_t m) -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
+    auto mix = [&](int64_t m) ALWAYS_INLINE -> V { return broadcast<A>(at.mix[m * call_.memory.mix.row]); };
     const V value = evaluate_in_stages(call_.pool.program, region, mix);
     if constexpr (!BACKWARD) {
       finite += value * A(0);
@@ -229,7 +229,7 @@ class ChannelStages {
       from[t] = at.taps[i + t].fresh ? zeros_ : to[t];
       for (int d = 0; d < D; ++d) w[t][d] = broadcast<A>(weights_[(i + t) * D + d]);
     }
-    auto scatter = [&](auto full, int64_t c, int64_t lanes) {
+    auto scatter = [&](auto full, int64_t c, int64_t lanes) ALWAYS_INLINE {
       V to_dot[ROWS], to_mean, to_max;
       M winner;
       for (int d = 0; d < D; ++d) to_dot[d] = load<V>(dots_ + d * stride_ + c);
@@ -266,7 +266,7 @@ class ChannelStages {
     V sums[TAPS][COUNT > 0 ? COUNT : 1] = {};
     for (int64_t o = 0; o < outputs_; ++o) {
       const A* dots = all_dots_ + (o * D + FROM) * stride_;
-      for_each_group<WIDTH>(channels_, [&](auto group, auto full, int64_t c, int64_t lanes) {
+      for_each_group<WIDTH>(channels_, [&](auto group, auto full, int64_t c, int64_t lanes) ALWAYS_INLINE {
 #pragma GCC unroll 9
         for (int t = 0; t < TAPS; ++t) {
           V v[group];

@@ -192,7 +192,7 @@ struct VectorPooling {
   }
 
   INLINE V evaluate_tree() {
-    return evaluate<false>(call.pool.program, region, [&](int64_t m) -> V {
+    return evaluate<false>(call.pool.program, region, [&](int64_t m) ALWAYS_INLINE -> V {
       const A* a = at.mix + m * call.memory.mix.row;
       if constexpr (PER_LANE) return load<V>(a);
       else return broadcast<A>(*a);

@@ -6,4 +6,7 @@
 #define LEARNPOOL_BYTES 16
 #endif
 
-#define INLINE inline __attribute__((always_inline))
+// The compiler stops inlining where a function grows too much for its taste, and from then on numbers pass through memory. So
+// whatever is done for every vector says that it is to be inlined, lambdas too.
+#define ALWAYS_INLINE __attribute__((always_inline))
+#define INLINE inline ALWAYS_INLINE

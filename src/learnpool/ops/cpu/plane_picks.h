@@ -34,7 +34,7 @@ INLINE void pick_block(const Plane<A>& plane, const Taps& taps, Mask<A> live) {
   using M = Mask<A>;
   const int64_t at = taps.block.at;
   const ResponseGrads<A>& grads = plane.grads;
-  auto if_live = [&](V v) -> V { return (V)((M)v & live); };
+  auto if_live = [&](V v) ALWAYS_INLINE -> V { return (V)((M)v & live); };
   Picks<A> picks;
   if constexpr (RULE == Rule::Pick) {
     const Bits<A> bits = hash<Bits<A>>(load<Bits<A>>(plane.order + at), plane.key.low - Bits<A>{}, plane.key.high - Bits<A>{});

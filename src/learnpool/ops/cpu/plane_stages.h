@@ -84,11 +84,11 @@ INLINE void evaluate_block(const Plane<A>& plane, const Block<A>& block, Vec<A> 
     region.mean = load<V>(grads.to_mean + at) / region.count;
   }
   for (int d = 0; d < P::weights; ++d) region.dots[d] = load<V>(grads.to_dot + d * grads.size + at);
-  auto mix = [&](int64_t m) -> V { return broadcast<A>(plane.mix[m * plane.call.memory.mix.row]); };
+  auto mix = [&](int64_t m) ALWAYS_INLINE -> V { return broadcast<A>(plane.mix[m * plane.call.memory.mix.row]); };
   const V value = evaluate_in_stages(pool.program, region, mix);
   const M live = block.edge == nullptr ? ~M{} : block.edge->live;
   V all{};
-  auto keep = [&](V v) -> V {
+  auto keep = [&](V v) ALWAYS_INLINE -> V {
     v = (V)((M)v & live);
     all += v;
     return v;
@@ -126,7 +126,7 @@ bool pool_band_in_stages(Plane<A>& plane, const Band& band) {
     respond_in_groups<TAPS, Lacking::None, BACKWARD, P, 0>(plane, blocks, whole);
     respond_in_groups<TAPS, Lacking::Left, BACKWARD, P, 0>(plane, blocks + whole, left);
     respond_in_groups<TAPS, Lacking::Any, BACKWARD, P, 0>(plane, blocks + whole + left, end - begin - whole - left);
-    for_each_early_gate<P>([&](int64_t row) {
+    for_each_early_gate<P>([&](int64_t row) ALWAYS_INLINE {
       A* z = plane.grads.to_dot + row * plane.grads.size;
       for (int64_t b = begin; b < end; ++b) store(z + layout.blocks[b].at, sigmoid<A>(load<V>(z + layout.blocks[b].at)));
     });

@@ -58,7 +58,7 @@ INLINE Winners<A> respond(const Plane<A>& plane, const Block<A>& block, Weight w
     M outside{};
     if constexpr (EDGE) outside = load<M>(layout.outside + at);
     // Where there is no cell v is zero, so only a weight that is not finite would show.
-    auto product = [&](V w) -> V { return EDGE && !FINITE ? (V)((M)(w * v) & (outside == 0)) : w * v; };
+    auto product = [&](V w) ALWAYS_INLINE -> V { return EDGE && !FINITE ? (V)((M)(w * v) & (outside == 0)) : w * v; };
     V seen = v;
     if constexpr (EDGE) seen = (V)((M)v | outside);
     const M won = FINITE ? seen > best : is_new_maximum<A>(seen, best);
@@ -85,7 +85,7 @@ INLINE void keep_response_grads(const Plane<A>& plane, const Block<A>& block, co
   const Pooling& pool = plane.call.pool;
   const ResponseGrads<A>& grads = plane.grads;
   const int64_t at = block.at;
-  auto if_live = [&](V v) -> V { return EDGE ? (V)((M)v & block.edge->live) : v; };
+  auto if_live = [&](V v) ALWAYS_INLINE -> V { return EDGE ? (V)((M)v & block.edge->live) : v; };
   store(grads.to_mean + at, if_live(region.to_mean));
   store(grads.to_max + at, if_live(region.to_max));
   store(grads.winner + at, winners.max);
@@ -120,11 +120,11 @@ INLINE void pool_block(Plane<A>& plane, const Block<A>& block, Vec<A>& finite) {
   const Pooling& pool = plane.call.pool;
   const Memory& memory = plane.call.memory;
   const int64_t at = block.at, taps = pool.taps();
-  auto weight = [&](int64_t d, int64_t tap) -> V {
+  auto weight = [&](int64_t d, int64_t tap) ALWAYS_INLINE -> V {
     if constexpr (PER_LANE) return load<V>(plane.weight + d * memory.weight.row + tap * memory.weight.tap + at);
     else return broadcast<A>(plane.dense[d * taps + tap]);
   };
-  auto mix = [&](int64_t m) -> V {
+  auto mix = [&](int64_t m) ALWAYS_INLINE -> V {
     const A* a = plane.mix + m * memory.mix.row;
     if constexpr (PER_LANE) return load<V>(a + at);
     else return broadcast<A>(*a);
@@ -262,7 +262,7 @@ INLINE void gather_phases(const Plane<A>& plane, int64_t i, const WeightView<A>&
 #pragma GCC unroll 4
   for (int before = 3; before >= 0; --before) {
     const int64_t at = i - (before / 2 ? plane.call.memory.pitch.w : 0) - before % 2;
-    auto for_each_tap = [&](auto f) {
+    auto for_each_tap = [&](auto f) ALWAYS_INLINE {
 #pragma GCC unroll 9
       for (int tap = 8; tap >= 0; --tap) {
         const int h = tap / 3, w = tap % 3;
@@ -273,14 +273,14 @@ INLINE void gather_phases(const Plane<A>& plane, int64_t i, const WeightView<A>&
       for (int g = 0; g < GROUP; ++g) {
         const V to_mean = load<V>(grads.to_mean + at + g * LANES<A>), to_max = load<V>(grads.to_max + at + g * LANES<A>);
         const M winner = load<M>(grads.winner + at + g * LANES<A>);
-        for_each_tap([&](int tap, V* to) { to[g] += to_mean + (winner == Lane<A>(tap) ? to_max : V{}); });
+        for_each_tap([&](int tap, V* to) ALWAYS_INLINE { to[g] += to_mean + (winner == Lane<A>(tap) ? to_max : V{}); });
       }
     }
 #pragma GCC unroll 8
     for (int d = 0; d < P::weights; ++d) {
       V to_dot[GROUP];
       for (int g = 0; g < GROUP; ++g) to_dot[g] = load<V>(grads.to_dot + d * grads.size + at + g * LANES<A>);
-      for_each_tap([&](int tap, V* to) {
+      for_each_tap([&](int tap, V* to) ALWAYS_INLINE {
         const V w = broadcast<A>(weight.data[d * weight.row + tap]);
         for (int g = 0; g < GROUP; ++g) to[g] += to_dot[g] * w;
       });

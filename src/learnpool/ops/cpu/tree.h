@@ -98,7 +98,7 @@ INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
 
 template <bool FINITE, class A, class R, class Mix, class Gate>
 INLINE void evaluate_node(const Node& node, int64_t i, double fixed, R& region, Mix mix, Gate gate) {
-  auto set_blend = [&](Vec<A> p, auto finite) {
+  auto set_blend = [&](Vec<A> p, auto finite) ALWAYS_INLINE {
     region.proportions[i] = p;
     region.values[i] = blend<decltype(finite)::value, A>(p, region.values[node.left], region.values[node.right]);
   };
@@ -120,7 +120,7 @@ INLINE void backpropagate_node(const Node& node, int64_t i, R& region) {
   using V = Vec<A>;
   const V zero{}, grad = region.to_node[i];
   // What reaches both children, and the proportion.
-  auto unblend = [&]() -> V {
+  auto unblend = [&]() ALWAYS_INLINE -> V {
     const V p = region.proportions[i];
     const V to_left = grad * p, to_right = grad * (A(1) - p);
     region.to_node[node.left] = FINITE ? to_left : (p == A(0) ? zero : to_left);
@@ -152,7 +152,7 @@ INLINE void for_each_index(F f, std::integer_sequence<int, I...>) {
 template <bool FINITE, class A, class P, class Mix, class Gate>
 INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix, Gate gate) {
   if constexpr (P::known) {
-    auto evaluate_one = [&](auto from_back) {
+    auto evaluate_one = [&](auto from_back) ALWAYS_INLINE {
       constexpr int i = P::nodes - 1 - decltype(from_back)::value;
       constexpr Node node = P::node(i);
       evaluate_node<FINITE, A>(node, i, program.nodes[i].a, region, mix, gate);
@@ -169,7 +169,7 @@ INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix, Ga
 // The same with gates whose inner products are among the responses.
 template <bool FINITE, class A, class P, class Mix>
 INLINE Vec<A> evaluate(const Program& program, Region<A, P>& region, Mix mix) {
-  return evaluate<FINITE>(program, region, mix, [&](int64_t row) -> Vec<A> { return sigmoid<A>(region.dots[row]); });
+  return evaluate<FINITE>(program, region, mix, [&](int64_t row) ALWAYS_INLINE -> Vec<A> { return sigmoid<A>(region.dots[row]); });
 }
 
 // In stages, inner products of gates may become proportions before the trees are evaluated: where there are few registers, the
@@ -179,7 +179,7 @@ constexpr bool GATES_FIRST = LEARNPOOL_BYTES < 64;
 // f(row of weight) for every gate of a known program, if this is to be done first.
 template <class P, class F>
 INLINE void for_each_early_gate(F f) {
-  auto call = [&](auto index) {
+  auto call = [&](auto index) ALWAYS_INLINE {
     constexpr Node node = P::node(decltype(index)::value);
     if constexpr (GATES_FIRST && node.code == Code::Gate) f(node.parameter);
   };
@@ -189,7 +189,8 @@ INLINE void for_each_early_gate(F f) {
 // evaluate() after that, for ordinary numbers.
 template <class A, class P, class Mix>
 INLINE Vec<A> evaluate_in_stages(const Program& program, Region<A, P>& region, Mix mix) {
-  if constexpr (GATES_FIRST) return evaluate<true>(program, region, mix, [&](int64_t row) -> Vec<A> { return region.dots[row]; });
+  if constexpr (GATES_FIRST)
+    return evaluate<true>(program, region, mix, [&](int64_t row) ALWAYS_INLINE -> Vec<A> { return region.dots[row]; });
   else return evaluate<true>(program, region, mix);
 }
 
@@ -199,7 +200,7 @@ INLINE void backpropagate(const Program& program, Region<A, P>& region, Vec<A> g
   region.to_max = region.to_min = region.to_mean = Vec<A>{};
   region.to_node[0] = grad;
   if constexpr (P::known) {
-    auto backpropagate_one = [&](auto index) {
+    auto backpropagate_one = [&](auto index) ALWAYS_INLINE {
       constexpr int i = decltype(index)::value;
       constexpr Node node = P::node(i);
       backpropagate_node<FINITE, A>(node, i, region);

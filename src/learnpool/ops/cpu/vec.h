@@ -117,42 +117,45 @@ INLINE bool has_nan(Vec<A> v) {
 #endif
 }
 
-// (-1)^k / k!, as a table: a call in a loop the compiler would not always do itself.
-template <class A, int TERMS>
-struct ExponentialSeries {
-  A of[TERMS];
-  constexpr ExponentialSeries() : of() {
-    double value = 1;
-    for (int k = 0; k < TERMS; ++k) of[k] = A(value /= k == 0 ? 1 : -k);
-  }
-};
+// exp(-r) for |r| <= ln(2) / 2, by powers of r: among polynomials of that degree with exp(0) = 1, the one whose largest relative
+// error is the smallest, 9.2e-8 and 1.1e-17. A Taylor series needs two terms more.
+template <class A>
+constexpr A EXPONENTIAL[] = {A(1),
+                             A(-1),
+                             A(0.5000000000000011),
+                             A(-0.16666666666666413),
+                             A(0.04166666666652995),
+                             A(-0.008333333333494721),
+                             A(0.0013888888943693835),
+                             A(-0.00019841269506163292),
+                             A(2.4801493025459697e-05),
+                             A(-2.7557586603557855e-06),
+                             A(2.7630276922091397e-07),
+                             A(-2.5000035272457677e-08)};
+template <>
+constexpr float EXPONENTIAL<float>[] = {1, -0.9999997f, 0.4999915f, -0.16667648f, 0.041897867f, -0.008289733f};
 
-// 1 / (1 + exp(-z)) to about two units in the last place, exactly 0 and 1 beyond the range; NaN stays NaN. Its steps wait for each
-// other, so there are as few of them one after another as can be.
+// 1 / (1 + exp(-z)) to three and a half units in the last place, exactly 0 and 1 beyond the range; NaN stays NaN. Its steps wait
+// for each other, but those of the next vectors do not: the fewest operations are the fastest.
 template <class A>
 INLINE Vec<A> sigmoid(Vec<A> z) {
   using V = Vec<A>;
   using I = Mask<A>;
   constexpr bool wide = sizeof(A) == 8;
-  constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127, TERMS = wide ? 16 : 8;
+  constexpr int bits = wide ? 52 : 23, bias = wide ? 1023 : 127;
   constexpr A magic = wide ? 6755399441055744.0 : 12582912.0;  // adding it rounds to an integer, which are then the last bits
   constexpr A ln2_high = wide ? 6.93147180369123816490e-01 : 0.693359375f;
   constexpr A ln2_low = wide ? 1.90821492927058770002e-10 : -2.12194440e-4f;
   // From where the exponential of -z is infinite, to where it is too small to be added to 1.
   z = smaller(broadcast<A>(wide ? 700.0 : 87.0), larger(broadcast<A>(wide ? -710.0 : -89.0), z));
   const V shifted = z * A(-1.44269504088896340736) + magic, n = shifted - magic;
-  const V r = z + n * ln2_high + n * ln2_low, square = r * r, fourth = square * square;
-  constexpr ExponentialSeries<A, TERMS> series;
-  V sums[TERMS / 4];
-#pragma GCC unroll 4
-  for (int k = 0; k < TERMS / 4; ++k) {
-    const A* c = series.of + 4 * k;
-    sums[k] = (c[3] * r + c[2]) * square + (c[1] * r + c[0]);
-  }
-#pragma GCC unroll 4
-  for (int k = TERMS / 4 - 1; k > 0; --k) sums[k - 1] += sums[k] * fourth;
+  const V r = z + n * ln2_high + n * ln2_low;
+  constexpr int DEGREE = int(std::size(EXPONENTIAL<A>)) - 1;
+  V power = broadcast<A>(EXPONENTIAL<A>[DEGREE]);
+#pragma GCC unroll 16
+  for (int k = DEGREE - 1; k >= 0; --k) power = power * r + EXPONENTIAL<A>[k];
   const V two_to_n = (V)(((I)shifted << bits) + (Lane<A>(bias) << bits));
-  return A(1) / (A(1) + sums[0] * two_to_n);
+  return A(1) / (A(1) + power * two_to_n);
 }
 
 // Halves are torch's types. They are converted here, because loops over torch's own conversions do not become vectors.

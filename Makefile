@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-aarch64 test-baseline test-sanitize test-triton test-zoo check format clean
+.PHONY: demo test test-aarch64 test-baseline test-clang test-sanitize test-triton test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -34,6 +34,15 @@ test-sanitize: $(SANITIZED)
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
+
+# The kernels as clang compiles them (Debian: clang), which takes five minutes.
+CLANG := build/clang/learnpool/ops/cpu/library.abi3.so
+test-clang: $(CLANG)
+	LEARNPOOL_REQUIRE_KERNELS=1 LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(CLANG) \
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_calls.py tests/ops/test_stochastic.py
+
+$(CLANG): $(VENV)/.installed
+	CC=clang CXX=clang++ LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/clang --build-temp build/temp-clang
 
 # The tests of the CPU kernels with kernels compiled for aarch64, which QEMU runs. Left out: tests of more arithmetic than an emulator
 # does in seconds, and of what is the same on any processor.

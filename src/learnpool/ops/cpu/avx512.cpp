@@ -2,7 +2,11 @@
 #include "headers.h"
 
 #if defined(__x86_64__)
+#if defined(__clang__)  // which ignores GCC's pragma
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,prfchw"))), apply_to = function)
+#else
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,prfchw")
+#endif
 #define LEARNPOOL_ISA isa_avx512
 #define LEARNPOOL_BYTES 64
 #include "run.h"
@@ -10,4 +14,7 @@
 namespace learnpool {
 const Kernels avx512{"avx512", isa_avx512::LANES<float>, isa_avx512::run<false>, isa_avx512::run<true>};
 }  // namespace learnpool
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
 #endif

@@ -35,7 +35,7 @@ test-sanitize: $(SANITIZED)
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
 
-# The kernels as clang compiles them (Debian: clang), which takes five minutes.
+# The kernels as clang compiles them (Debian: clang), which takes some minutes.
 CLANG := build/clang/learnpool/ops/cpu/library.abi3.so
 test-clang: $(CLANG)
 	LEARNPOOL_REQUIRE_KERNELS=1 LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(CLANG) \

@@ -120,18 +120,18 @@ INLINE bool has_nan(Vec<A> v) {
 // exp(-r) for |r| <= ln(2) / 2, by powers of r: among polynomials of that degree that begin with 1 (float64: 1 - r), the one whose
 // largest relative error is the smallest, 9.2e-8 and 1.1e-17. A Taylor series needs two terms more.
 template <class A>
-constexpr A EXPONENTIAL[] = {A(1),
-                             A(-1),
-                             A(0.5000000000000011),
-                             A(-0.16666666666666413),
-                             A(0.04166666666652995),
-                             A(-0.008333333333494721),
-                             A(0.0013888888943693835),
-                             A(-0.00019841269506163292),
-                             A(2.4801493025459697e-05),
-                             A(-2.7557586603557855e-06),
-                             A(2.7630276922091397e-07),
-                             A(-2.5000035272457677e-08)};
+constexpr A EXPONENTIAL[] = {1,
+                             -1,
+                             0.5000000000000011,
+                             -0.16666666666666413,
+                             0.04166666666652995,
+                             -0.008333333333494721,
+                             0.0013888888943693835,
+                             -0.00019841269506163292,
+                             2.4801493025459697e-05,
+                             -2.7557586603557855e-06,
+                             2.7630276922091397e-07,
+                             -2.5000035272457677e-08};
 template <>
 constexpr float EXPONENTIAL<float>[] = {1, -0.9999997f, 0.4999915f, -0.16667648f, 0.041897867f, -0.008289733f};
 

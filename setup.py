@@ -1,9 +1,11 @@
 """Builds the CPU kernels where there is a C++ compiler; without one learnpool installs too, and the reference serves.
 
-LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error. LEARNPOOL_SANITIZE=1 builds kernels that stop at the first
-access outside their memory or undefined operation (make test-sanitize).
+LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error. LEARNPOOL_PURE=1 builds none, for the wheel of platforms that
+have no other (make dist). LEARNPOOL_SANITIZE=1 builds kernels that stop at the first access outside their memory or
+undefined operation (make test-sanitize).
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -12,10 +14,13 @@ from setuptools import setup
 
 SOURCES = Path("src/learnpool/ops/cpu")
 REQUIRED = os.environ.get("LEARNPOOL_REQUIRE_KERNELS") == "1"
+PURE = os.environ.get("LEARNPOOL_PURE") == "1" or sys.platform == "win32"  # MSVC has no GCC vector types
 
 
 def extension():
     """The library, and the command that builds it; nothing if torch is not there to build against."""
+    if PURE:
+        return {}
     try:
         from torch.utils.cpp_extension import BuildExtension, CppExtension
     except ImportError:
@@ -25,12 +30,17 @@ def extension():
 
     class Build(BuildExtension):
         def run(self):
+            files = len(self.extensions[0].sources) if self.extensions else 0
+            say(f"learnpool: compiling its CPU kernels ({files} C++ files), which takes one to three minutes")
             try:
                 super().run()
             except Exception as error:  # whatever a missing or odd compiler raises
                 if REQUIRED:
                     raise
-                print(f"learnpool: the CPU kernels were not built ({error}); the reference will serve", file=sys.stderr)
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                say(f"learnpool: the CPU kernels were not built ({reason}); the reference will serve, which is slower")
+                self.distribution.ext_modules = None  # a wheel without a library is for any platform
+                self.get_finalized_command("bdist_wheel").root_is_pure = True
 
     flags = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
     flags += ["-Werror=switch"]  # a new code of a program must be handled everywhere
@@ -39,8 +49,8 @@ def extension():
         flags += [*sanitize, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
     library = CppExtension(
         "learnpool.ops.cpu.library",
-        [str(SOURCES / f"{name}.cpp") for name in ("library", "program", "baseline", "avx2", "avx512")],
-        depends=[str(path) for path in SOURCES.glob("*.h")],
+        sorted(map(str, SOURCES.glob("*.cpp"))),
+        depends=sorted(map(str, SOURCES.glob("*.h"))),
         extra_compile_args=flags,
         extra_link_args=sanitize,
         py_limited_api=True,
@@ -50,6 +60,14 @@ def extension():
         "cmdclass": {"build_ext": Build},
         "options": {"bdist_wheel": {"py_limited_api": "cp310"}},
     }
+
+
+def say(line):
+    """Print a line where the person who waits sees it: pip keeps the output of a build to itself."""
+    print(line, file=sys.stderr, flush=True)
+    if not sys.stderr.isatty():
+        with contextlib.suppress(OSError):  # there is no terminal
+            Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
 
 
 setup(**extension())

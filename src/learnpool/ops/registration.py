@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, calls, cpu, decomposition, operator, stochastic, triton, vmap  # noqa: F401  (cpu loads its library)
+from . import autograd, calls, cpu, decomposition, operator, stochastic, triton, vmap
 from .transforms import Form
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
@@ -113,7 +113,7 @@ def register(op: Operator) -> None:
         LIBRARY.define(op.name + op.schema, tags=op.tags)
     packet = getattr(torch.ops.learnpool, op.name)
     overload = packet.default
-    LIBRARY.impl(op.name, op.kernel, "CompositeExplicitAutograd")
+    LIBRARY.impl(op.name, cpu.warn_once(op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
     function = autograd.make_function(overload, op.formula)
     CALLS[op.name] = Call(packet, op.below or calls.bind_below(packet), autograd.bind_apply(function))

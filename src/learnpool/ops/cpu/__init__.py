@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +32,9 @@ def find_library() -> Path | None:
 def _load_cpu() -> Status:
     path = find_library()
     if path is None:
-        return Status(False, "not built: no C++ compiler was found when learnpool was installed")
+        return Status(
+            False, "not built: learnpool was installed from the wheel for any platform, or without a C++ compiler"
+        )
     try:
         torch.ops.load_library(path)
         library = ctypes.CDLL(str(path))
@@ -43,6 +47,24 @@ def _load_cpu() -> Status:
     if _register is not None:
         _register.restype = ctypes.c_int64
     return Status(True, get_isa().decode())
+
+
+def warn_once(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """``reference``, which says at its first call on the CPU that it stands in for the kernel."""
+    if CPU.live or "LEARNPOOL_CPU_LIBRARY" in os.environ:
+        return reference
+
+    def call(x: torch.Tensor, *rest: Any) -> Any:
+        global _warned
+        if x.device.type == "cpu" and not _warned:
+            _warned = True
+            warnings.warn(
+                f"learnpool: the reference serves, which computes the same more slowly: the CPU kernel is {CPU.detail}",
+                stacklevel=2,
+            )
+        return reference(x, *rest)
+
+    return call
 
 
 def register(program: tuple[int, ...], window: Window, clamp: bool) -> int | None:
@@ -58,6 +80,7 @@ def register(program: tuple[int, ...], window: Window, clamp: bool) -> int | Non
 
 
 _register: Any = None
+_warned = False
 CPU = _load_cpu()
 pool_by_handle: Any = None if _register is None else torch.ops.learnpool._pool._op
 pool_backward_by_handle: Any = None if _register is None else torch.ops.learnpool._pool_backward._op

@@ -3,6 +3,7 @@ import inspect
 import io
 import math
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -369,6 +370,15 @@ def test_another_grid_resamples_in_that_forward(dims, mode):
     y.sum().backward()
     assert layer.weight.grad.shape == before.shape
     assert torch.equal(layer.weight, before)
+
+
+def test_another_grid_says_so_once():
+    layer = GatedPool2d(2, share="region", grid=(11, 3))
+    with pytest.warns(UserWarning, match="^GatedPool2d: parameters for a grid of 11×3 are resampled to 5×13$"):
+        layer(torch.randn(1, 1, 10, 26))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(torch.randn(1, 1, 10, 26))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -98,6 +98,7 @@ class _Pool(_WindowLayer, TreeParameters):
             return functional.pool(name, input, self.tree, weight, mix, window, clamp=True)
         mix = self.proportions()
         output = check_input(name, input, window)[-self.dims :]
+        sharing.warn_of_grid(name, next(p for p in (weight, mix) if p is not None), output)
         weight = None if weight is None else sharing.resample(weight, output)
         mix = None if mix is None else sharing.resample(mix, output)
         return functional.pool(name, input, self.tree, weight, mix, window)
@@ -313,7 +314,9 @@ class _AdaptivePool(TreeParameters):
     def forward(self, input: Tensor) -> Tensor:
         name, mix = type(self).__name__, self.proportions()
         if mix is not None and sharing.varies_by_region(self.share):
-            mix = sharing.resample(mix, adaptive.get_output_size(name, input, self.output_size, self.dims))
+            output = adaptive.get_output_size(name, input, self.output_size, self.dims)
+            sharing.warn_of_grid(name, mix, output)
+            mix = sharing.resample(mix, output)
         return functional.adaptive_pool(name, input, self.tree, mix, self.output_size, self.dims)
 
     def extra_repr(self) -> str:

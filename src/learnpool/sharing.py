@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 
 SHARES = ("layer", "region", "channel", "region_channel", "net")
 REGIONAL = ("region", "region_channel")
+_warned: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
 
 
 def check_share(name: str, share: object) -> str:
@@ -48,6 +50,17 @@ def get_extent(share: str, channels: int | None, grid: Sequence[int] | None, dim
 def get_grid(parameter: Tensor, dims: int) -> tuple[int, ...]:
     """The output grid a parameter ``[rows, C|1, *grid, ...]`` was made for."""
     return tuple(parameter.shape[2 : 2 + dims])
+
+
+def warn_of_grid(name: str, parameter: Tensor, grid: Sequence[int]) -> None:
+    """Say once that a layer's parameters meet maps of another grid than the one they were made for."""
+    if torch.compiler.is_compiling():
+        return
+    made_for = get_grid(parameter, len(grid))
+    if made_for != tuple(grid) and (name, made_for, tuple(grid)) not in _warned:
+        _warned.add((name, made_for, tuple(grid)))
+        sizes = ["×".join(map(str, size)) for size in (made_for, grid)]
+        warnings.warn(f"{name}: parameters for a grid of {sizes[0]} are resampled to {sizes[1]}", stacklevel=3)
 
 
 def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:

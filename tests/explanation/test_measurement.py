@@ -323,6 +323,14 @@ def test_compiled_networks_are_seen():
     assert read_statistics(net) == plain
 
 
+def test_a_network_without_learned_pools_has_no_statistics():
+    assert (
+        learnpool.statistics(nn.Sequential(nn.MaxPool2d(2)), torch.randn(1, 3, 4, 4))
+        == {}
+        == learnpool.statistics(nn.ReLU())
+    )
+
+
 def test_fields_by_name():
     explanation = learnpool.explain(Net())
     assert explanation["pool2"].tree == make_tree(2)

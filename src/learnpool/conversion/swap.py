@@ -77,7 +77,8 @@ def convert(
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
-        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}")
+        again = "; learnpool.restore(model) puts the old pools back" if list_swaps(model) else ""
+        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}{again}")
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
     report = _build_report(sites, replacements, tuple(update.note for update in updates))

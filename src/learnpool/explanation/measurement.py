@@ -42,9 +42,13 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
 def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
     """Flat numbers for a training log: proportions, and with a batch how decided the gates are on it.
 
+    A network without learned pools has none: ``{}``, so that one script serves it and its baseline.
+
     >>> learnpool.statistics(net, images)
     {'pool1.gate0.mean': 0.61, 'pool1.gate0.near_0': 0.02, 'pool1.gate0.near_1': 0.13, 'pool1.gate0.entropy': 0.72}
     """
+    if isinstance(model, nn.Module) and not any(isinstance(module, TreeParameters) for module in model.modules()):
+        return {}
     return _explain(model, batch, maps=False).statistics()
 
 

@@ -65,14 +65,16 @@ $(AARCH64): $(CPP) $(VENV)/.installed
 	-o $@ $(filter %.cpp,$(CPP))
 
 # The GPU kernels without a GPU: interpreted, and compiled for real ones. In an environment of their own: triton has 900 MB.
-test-triton: .venv-triton/.installed
-	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton.py tests/ops/test_triton_stochastic.py
-	LEARNPOOL_REQUIRE_TRITON=1 .venv-triton/bin/python -m pytest -n 2 tests/ops/test_triton_compilation.py
+# TRITON=3.6.0 tries another; the default is the one that the pinned torch brings on a GPU.
+TRITON ?= 3.7.1
+test-triton: .venv-triton-$(TRITON)/.installed
+	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton-$(TRITON)/bin/python -m pytest -n 2 tests/ops/test_triton.py tests/ops/test_triton_stochastic.py
+	LEARNPOOL_REQUIRE_TRITON=1 .venv-triton-$(TRITON)/bin/python -m pytest -n 2 tests/ops/test_triton_compilation.py
 
-.venv-triton/.installed: $(VENV)/.installed
-	$(PYTHON) -m venv .venv-triton
-	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" > $$(.venv-triton/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
-	.venv-triton/bin/pip install --quiet --no-deps triton==3.8.0
+.venv-triton-$(TRITON)/.installed: $(VENV)/.installed
+	$(PYTHON) -m venv .venv-triton-$(TRITON)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" > $$(.venv-triton-$(TRITON)/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
+	.venv-triton-$(TRITON)/bin/pip install --quiet --no-deps triton==$(TRITON)
 	@touch $@
 
 # Third-party networks, in an environment of their own; writes docs/results/zoo.md. NAMES="resnet unet" tries some and writes nothing.
@@ -93,7 +95,7 @@ format: $(VENV)/.installed
 	$(BIN)/clang-format -i $(CPP)
 
 clean:
-	rm -rf $(VENV) .venv-zoo .venv-triton build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-zoo .venv-triton-* build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)

@@ -9,6 +9,8 @@ if os.environ.get("LEARNPOOL_REQUIRE_TRITON") != "1":
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("the interpreter compiles nothing", allow_module_level=True)
 
+import triton
+
 import gpu_compilation
 from gpu_compilation import DTYPES, LAYOUTS, MODES, TARGETS, WINDOWS, Case
 from learnpool.ops.triton import launch
@@ -44,6 +46,14 @@ def test_channels_last_is_read_and_written_128_bits_at_a_time():
     (forward,) = gpu_compilation.compile_case(Case("mixed", layout="channels_last"), "sm_80")
     assert forward.accesses["ld 128"] == 9
     assert forward.accesses["st 128"] >= 1
+
+
+@pytest.mark.parametrize("case", [Case("tree2"), Case("tree2", mode="backward"), Case("stochastic", mode="backward")])
+def test_multiplications_and_additions_are_fused_whatever_tritons_default_is(case, monkeypatch):
+    monkeypatch.setattr(triton.knobs.language, "default_fp_fusion", False)
+    with gpu_compilation.pretend("sm_80"):
+        for step in case.plan():
+            assert step.kernel.warmup(**step.arguments, grid=(step.programs,)).metadata.enable_fp_fusion
 
 
 def test_sizes_that_are_no_constants_share_a_kernel(monkeypatch):

@@ -19,6 +19,7 @@ from .tiles import Map, Tile
 
 FAR = 2**31 - 2**20  # offsets from here on need 64 bits
 TAPS = 32  # the most taps whose windows stay on the chip in backward
+OPTIONS = ("num_warps", "enable_fp_fusion")  # arguments for the compiler alone
 STATIC = 16  # sizes of one pool that get a kernel of their own; further ones share one that takes any size
 
 Numbers = tuple[int, ...]
@@ -35,7 +36,7 @@ class Launch(NamedTuple):
     @classmethod
     def make(cls, kernel: Any, programs: int, arguments: dict[str, Any]) -> Launch:
         """A launch with those of the arguments that the kernel takes."""
-        taken = (*kernel.arg_names, "num_warps")
+        taken = (*kernel.arg_names, *OPTIONS)
         return cls(kernel, programs, {name: value for name, value in arguments.items() if name in taken})
 
     def run(self) -> None:
@@ -62,6 +63,7 @@ class Call(NamedTuple):
             "WINDOW": describe_window(self.window, self.shape),
             "LAST": self.shape.last,
             "ACC": tl.float64 if self.dtype == torch.float64 else tl.float32,
+            "enable_fp_fusion": True,  # multiply and add in one instruction, whatever this Triton's default is
         }
 
     @property
@@ -278,7 +280,9 @@ def _plan_fused(
         "MASK": mask,
         "REGIONS": tiles.count_lanes(windows),
     }
-    launch = Launch(kernels.backward, programs, common | arguments | describe_tile(tile, windows))
+    many = math.prod(common["WINDOW"][6]) > 4  # windows over a cell: a thread has half the lanes, or lacks registers
+    arguments |= describe_tile(tile, windows, lanes=2 if many else 4)
+    launch = Launch(kernels.backward, programs, common | arguments)
     # programs are numbered image, channels, places, or in channels_last image, places, channels
     channel_tiles = -(-shape.sizes[0] // tile[0])
     places = programs // (shape.images * channel_tiles)

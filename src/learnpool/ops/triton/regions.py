@@ -14,6 +14,9 @@ TILE       channels, depth, rows and columns that one program covers
 LAST       channels vary fastest from lane to lane, as channels_last has them in memory
 ACC        the dtype sums are kept in
 =========  ===========================================================================================
+
+A function gets a whole compile-time tuple and the number of an entry, never the entry: before Triton 3.8 a tuple out of
+a tuple cannot be an argument.
 """
 
 import triton
@@ -251,30 +254,30 @@ def evaluate_node(
     mix_base,
     row_stride,
     alive,
-    NODE: tl.constexpr,
+    NODES: tl.constexpr,
     PLACE: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Value and proportion of one node; ``values`` are those of the nodes behind it."""
-    tl.static_assert(NODE[0] >= 0 and NODE[0] <= MIN, "unknown code of a node")
-    if NODE[0] == MAX:
+    tl.static_assert(NODES[PLACE][0] >= 0 and NODES[PLACE][0] <= MIN, "unknown code of a node")
+    if NODES[PLACE][0] == MAX:
         return responses[0], responses[0]
-    elif NODE[0] == MIN:
+    elif NODES[PLACE][0] == MIN:
         return responses[1], responses[1]
-    elif NODE[0] == AVG:
+    elif NODES[PLACE][0] == AVG:
         return responses[2], responses[2]
-    elif NODE[0] == FILTER:
-        return dots[NODE[1]], dots[NODE[1]]
-    elif NODE[0] == GATE:
-        p = tl.sigmoid(dots[NODE[1]])
-        return blend(p, values[NODE[3] - PLACE - 1], values[NODE[4] - PLACE - 1]), p
-    elif NODE[0] == MIX:
-        p = tl.load(mix + (mix_base + NODE[1] * row_stride), mask=alive, other=0.0).to(ACC)
-        return blend(p, values[NODE[3] - PLACE - 1], values[NODE[4] - PLACE - 1]), p
-    elif NODE[0] == FIXED:
-        p = tl.full([BLOCK], NODE[2], ACC)
-        return blend(p, values[NODE[3] - PLACE - 1], values[NODE[4] - PLACE - 1]), p
+    elif NODES[PLACE][0] == FILTER:
+        return dots[NODES[PLACE][1]], dots[NODES[PLACE][1]]
+    elif NODES[PLACE][0] == GATE:
+        p = tl.sigmoid(dots[NODES[PLACE][1]])
+        return blend(p, values[NODES[PLACE][3] - PLACE - 1], values[NODES[PLACE][4] - PLACE - 1]), p
+    elif NODES[PLACE][0] == MIX:
+        p = tl.load(mix + (mix_base + NODES[PLACE][1] * row_stride), mask=alive, other=0.0).to(ACC)
+        return blend(p, values[NODES[PLACE][3] - PLACE - 1], values[NODES[PLACE][4] - PLACE - 1]), p
+    elif NODES[PLACE][0] == FIXED:
+        p = tl.full([BLOCK], NODES[PLACE][2], ACC)
+        return blend(p, values[NODES[PLACE][3] - PLACE - 1], values[NODES[PLACE][4] - PLACE - 1]), p
 
 
 @triton.jit
@@ -301,7 +304,7 @@ def evaluate(
     for i in tl.static_range(len(NODES)):
         value, p = evaluate_node(
             values, responses, dots, mix, mix_base, row_stride, alive,
-            NODES[len(NODES) - 1 - i], len(NODES) - 1 - i, ACC, BLOCK,
+            NODES, len(NODES) - 1 - i, ACC, BLOCK,
         )  # fmt: skip
         values = (value,) + values
         proportions = (p,) + proportions
@@ -309,24 +312,24 @@ def evaluate(
 
 
 @triton.jit
-def backpropagate_node(c, leaves, c_nodes, c_dots, c_mixes, p, values, NODE: tl.constexpr):
+def backpropagate_node(c, leaves, c_nodes, c_dots, c_mixes, p, values, NODES: tl.constexpr, PLACE: tl.constexpr):
     """Hand what reaches one node to its children, its parameter or its response."""
-    tl.static_assert(NODE[0] >= 0 and NODE[0] <= MIN, "unknown code of a node")
+    tl.static_assert(NODES[PLACE][0] >= 0 and NODES[PLACE][0] <= MIN, "unknown code of a node")
     c_max, c_min, c_mean = leaves
-    if NODE[0] == MAX:
+    if NODES[PLACE][0] == MAX:
         c_max = c_max + c
-    elif NODE[0] == MIN:
+    elif NODES[PLACE][0] == MIN:
         c_min = c_min + c
-    elif NODE[0] == AVG:
+    elif NODES[PLACE][0] == AVG:
         c_mean = c_mean + c
-    elif NODE[0] == FILTER:
+    elif NODES[PLACE][0] == FILTER:
         c_dots = c_dots + (c,)
-    elif NODE[0] == GATE or NODE[0] == MIX or NODE[0] == FIXED:
-        c_p, c_left, c_right = blend_backward(c, p, values[NODE[3]], values[NODE[4]])
+    elif NODES[PLACE][0] == GATE or NODES[PLACE][0] == MIX or NODES[PLACE][0] == FIXED:
+        c_p, c_left, c_right = blend_backward(c, p, values[NODES[PLACE][3]], values[NODES[PLACE][4]])
         c_nodes = c_nodes + (c_left, c_right)  # breadth first: these are the next two places
-        if NODE[0] == GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there
+        if NODES[PLACE][0] == GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there
             c_dots = c_dots + (tl.where((p == 0) | (p == 1), 0.0, c_p * (p * (1 - p))),)
-        elif NODE[0] == MIX:
+        elif NODES[PLACE][0] == MIX:
             c_mixes = c_mixes + (c_p,)
     return (c_max, c_min, c_mean), c_nodes, c_dots, c_mixes
 
@@ -341,6 +344,6 @@ def backpropagate(grad, values, proportions, NODES: tl.constexpr, ACC: tl.conste
     c_mixes = ()
     for i in tl.static_range(len(NODES)):
         leaves, c_nodes, c_dots, c_mixes = backpropagate_node(
-            c_nodes[i], leaves, c_nodes, c_dots, c_mixes, proportions[i], values, NODES[i]
+            c_nodes[i], leaves, c_nodes, c_dots, c_mixes, proportions[i], values, NODES, i
         )
     return leaves, c_dots, c_mixes

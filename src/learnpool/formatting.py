@@ -38,6 +38,11 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def join_words(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), gap: int = 2) -> str:
     """Rows as lines of aligned columns, ``right`` the columns of numbers; no line ends in spaces."""
     safe = [[escape_control_characters(cell) for cell in row] for row in rows]

@@ -231,11 +231,12 @@ def test_options_reach_the_comparison(learnpool, monkeypatch, tmp_path):
 
 
 def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
-    calls = []
+    calls, chance = [], [90.0]
 
     def train(run, out, **options):
         calls.append((run, out, options))
-        return Result(run.id, 1.5, 2, 3, 0.1, 2, {"train": 600}, 1000, 18, 60, 60, 30, 0, {}, "")
+        images = {"train": 600, "validation": 60, "test": 100}
+        return Result(run.id, 1.5, 2, 3, 0.1, 2, images, 1000, 18, 60, 60, 30, 0, {}, "", chance_error=chance[0])
 
     monkeypatch.setattr(lab_train, "train", train)
     words = "--data cifar10 --pool gated --preset modern --seed 3 --epochs 2 --train-size 500 --no-augment"
@@ -244,9 +245,7 @@ def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
     status, text, error = learnpool("train", *words.split(), "--out", str(tmp_path))
     (run, out, options), *_ = calls
     assert (status, error, out) == (0, "", tmp_path)
-    assert text.startswith(
-        "cifar10, gated, seed 3: 1.50 % test error after 2 epochs, 1.0 minutes of training\n1,000 param"
-    )
+    assert text.startswith("cifar10, gated, seed 3: 1.50 % test error after 2 epochs, 0:01:00 of training\n1,000 param")
     changes = {"pool": "gated", "seed": 3, "epochs": 2, "train_size": 500, "pad": 0, "mirror": False}
     changes |= {"precision": "bfloat16", "channels_last": False, "compile": True, "dropout": 0.3, "rate": (0.1,)}
     assert run == preset("modern", "cifar10", **changes, nesterov=False)
@@ -264,6 +263,12 @@ def test_options_reach_the_run(learnpool, monkeypatch, tmp_path):
     assert learnpool("train", "--quiet", "--augment") == (0, "", "")
     assert (calls[1][0].pad, calls[1][2]["watch"]) == (1, None)
     assert json.loads(learnpool("train", "--json")[1])["pool_parameters"] == 18
+    assert "did not learn" not in text
+    chance[0] = 2.0
+    assert learnpool("train")[1].splitlines()[1] == (
+        "It did not learn: the network has 1.50 % test error, and guessing has 2.00 %, "
+        "which 100 test images cannot tell apart. Train longer, or at another rate."
+    )
 
 
 def test_dry_run_shows_every_field_and_trains_nothing(learnpool, monkeypatch, tmp_path):

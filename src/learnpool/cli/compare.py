@@ -74,9 +74,7 @@ def compare(
     for page, one in compared.items():
         answer = one.answer
         of_data = f"{escape_control_characters(one.first.run.data)}: " if len(compared) > 1 else ""
-        if quiet:
-            answer = answer[: len(one.caveats.sentences) + 1]
-        else:
+        if not quiet:
             print_remarks(one.first.run.batch, one.first.result.images["train"], one.skipped)
             print(lab.format_comparison(one), end="\n\n")
         print(of_data + "\n".join(answer), f"Written: {escape_control_characters(str(page))}", sep="\n")

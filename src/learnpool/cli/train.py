@@ -84,9 +84,15 @@ def train(
     if first and as_json:
         print(json.dumps(asdict(result), indent=1))
     elif first and not quiet:
-        error, duration = f"{result.test_error:.2f} % test error", f"{result.seconds / 60:.1f} minutes of training"
+        from ..lab.progress import format_seconds
+        from ..lab.runs.errors import describe_chance, is_chance
+
+        error, duration = f"{result.test_error:.2f} % test error", f"{format_seconds(result.seconds)} of training"
         what, where = map(escape_control_characters, (f"{run.data}, {run.pool}, seed {run.seed}", str(out / run.id)))
         print(f"{what}: {error} after {format_count(result.epochs, 'epoch')}, {duration}")
+        chance, test_images = result.chance_error, result.images["test"]
+        if chance is not None and is_chance(result.test_error, chance, test_images):
+            print(f"It did not learn: {describe_chance(result.test_error, chance, test_images)}")
         print(f"{result.parameters:,} parameters, {result.pool_parameters} of them in the pools; {where}")
 
 

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from learnpool.lab.comparison.answer import compose_answer, describe_result, format_error
+from learnpool.lab.comparison.answer import (
+    compose_answer,
+    describe_cost,
+    describe_result,
+    describe_verdict,
+    format_error,
+    format_outlook,
+)
 from learnpool.lab.comparison.summary import PairedDifference, RunScore, count_seeds_needed, summarize
 
 IMAGES = 200  # one of them is half a point
@@ -23,45 +30,63 @@ def answer(**errors):
     return " ".join(compose_answer(summaries(**errors)))
 
 
-def test_the_sentence_has_the_form_that_was_promised():
+def result(pool, baseline):
+    return describe_result(pool, baseline, 1)
+
+
+def test_the_verdict_leads_and_its_figures_follow():
     pools = summaries(max=[5.0, 5.5, 5.0], gated=[4.5, 5.5, 4.5])
-    wanted = "gated: 0.33 points less test error than max (95 % interval −1.58 … 0.91 over 3 seeds): "
-    wanted += "not significant (p = 0.37); 1 parameter, +10 % time"
-    assert describe_result(pools[1], "max", 1) == wanted
+    wanted = "gated: 4.83 % test error, 0.33 points less than max (5.17 %); 95 % interval −1.58 … 0.91 over 3 seeds, "
+    assert compose_answer(pools)[:3] == (
+        "gated does not differ clearly from max.",
+        f"{wanted}p = 0.37.",
+        "It adds 1 parameter and takes 10 % more time.",
+    )
     # The spread of 0.29 is below one image, so 0.5 is taken: d = 2/3, for which 80 % power at 5 % takes 20 pairs.
     assert count_seeds_needed(2 / 3, 0.05) == 20
-    assert compose_answer(pools)[1].startswith("17 more seeds would show it with 80 % chance, if the true difference")
+    assert compose_answer(pools)[3].startswith("17 more seeds would show it with 80 % chance, if the true difference")
+    assert format_outlook(pools[1].difference) == "17 more seeds"
 
 
 # By hand: 5, 5, 4.5 have mean 29/6 and a spread below one image, so 0.5 is taken and the interval reaches 1.242069;
 # t = 29/6 · √3 / 0.5 = 16.743157 and p = 1 − t / √(2 + t²) = 0.003548.
 def test_more_error_is_called_more():
-    text = answer(max=[4.0, 4.5, 4.5], gated=[9.0, 9.5, 9.0])
-    assert text.startswith("gated: 4.83 points more test error than max (95 % interval 3.59 … 6.08 over 3 seeds): ")
-    assert "significantly worse (p = 0.0035)" in text
-    assert text.endswith("Against max (4.33 % test error): significantly worse: gated.")
-    assert "more seeds would" not in text
+    verdict, figures, _ = compose_answer(summaries(max=[4.0, 4.5, 4.5], gated=[9.0, 9.5, 9.0]))
+    assert verdict == "gated is worse than max."
+    assert figures.startswith(
+        "gated: 9.17 % test error, 4.83 points more than max (4.33 %); 95 % interval 3.59 … 6.08 over 3 seeds, "
+        "p = 0.0035."
+    )
 
 
 @pytest.mark.parametrize(
     ("mean", "text"),
     [
-        (-0.004, "gated: no difference in test error from max (95 % interval −0.30 … 0.20 over 2 seeds)"),
-        (0.004, "gated: no difference in test error from max (95 % interval −0.30 … 0.20 over 2 seeds)"),
-        (-0.05, "gated: 0.05 points less test error than max (95 % interval −0.30 … 0.20 over 2 seeds)"),
-        (0.05, "gated: 0.05 points more test error than max (95 % interval −0.30 … 0.20 over 2 seeds)"),
+        (-0.004, "as much as max"),
+        (0.004, "as much as max"),
+        (-0.05, "0.05 points less than"),
+        (0.05, "0.05 points more"),
     ],
 )
 def test_the_interval_is_that_of_the_table_whatever_the_word(mean, text):
-    pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])[1]
+    base, pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])
     test = replace(pool.difference.test, low=-0.3, high=0.2)
-    assert describe_result(replace(pool, difference=PairedDifference(mean, test)), "max", 1).startswith(text)
+    said = result(replace(pool, difference=PairedDifference(mean, test)), base)
+    assert text in said
+    assert "95 % interval −0.30 … 0.20 over 2 seeds" in said
 
 
-@pytest.mark.parametrize(("extra", "text"), [(-1_500, "−1,500"), (-1, "−1"), (0, "0"), (1_500, "1,500")])
-def test_fewer_parameters_have_their_sign(extra, text):
+@pytest.mark.parametrize(
+    ("extra", "time", "text"),
+    [
+        (-1_500, 0.1, "It saves 1,500 parameters and takes 10 % more time."),
+        (0, -0.2, "It adds no parameters and takes 20 % less time."),
+        (1, 0.004, "It adds 1 parameter and takes the same time."),
+    ],
+)
+def test_what_a_pool_costs(extra, time, text):
     pool = summaries(max=[5.0, 5.0], gated=[5.0, 5.0])[1]
-    assert f"; {text} parameters, +10 % time" in describe_result(replace(pool, extra_parameters=extra), "max", 1)
+    assert describe_cost(replace(pool, extra_parameters=extra, extra_time=time)) == text
 
 
 def test_an_error_has_its_spread():
@@ -71,32 +96,42 @@ def test_an_error_has_its_spread():
 
 def test_a_win_is_called_one_only_after_the_correction():
     win = {"max": [9.0, 9.5, 9.0], "gated": [4.0, 4.5, 4.5]}
-    assert "significantly better (p = 0.0035);" in answer(**win)
+    assert answer(**win).startswith("gated is better than max. gated: 4.33 % test error, 4.83 points less than max ")
     others = {f"p{k}": [9.0, 8.5, 9.5] for k in range(14)}
     text = answer(**win, **others)
-    assert "not significant (p = 0.053, corrected for 15 pools like the interval)" in text
-    assert "no clear difference: gated, p0" in text
+    assert text.startswith("No pool differs clearly from max; the closest call is gated. gated: 4.33 % test error, ")
+    assert "p = 0.053, corrected for 15 pools." in text
     assert "more seed" in text
-    assert "(Holm's interval −9." in text  # and no longer one that leaves out zero
+    assert "; Holm's interval −9." in text  # and no longer one that leaves out zero
 
 
 def test_the_best_is_the_lowest_error_and_all_are_judged():
     text = answer(max=[9.0, 9.5, 9.0], half=[9.0, 8.5, 9.5], gated=[4.0, 4.5, 4.5])
-    assert text.startswith("gated: 4.83 points less test error than max (Holm's interval ")
-    assert ", corrected for 2 pools like the interval)" in text
-    assert text.endswith("Against max (9.17 % test error): significantly better: gated; no clear difference: half.")
+    assert text.startswith("gated is better than max; no clear difference: half. gated: 4.33 % test error, ")
+    text = answer(max=[9.0, 9.5, 9.0], half=[3.0, 3.5, 2.5], gated=[4.0, 4.5, 4.5], avg=[20.0, 21.0, 20.0])
+    assert text.startswith("half and gated are better than max; avg is worse than max. half: 3.00 % test error, ")
 
 
-def test_no_difference_at_all():
-    assert "No difference was seen, so no number of seeds would show one." in answer(max=[1.0, 2.0], half=[1.0, 2.0])
-    assert "even 1,000 seeds would not do" in answer(max=[1.0, 2.0, 50.0], half=[1.0, 2.5, 49.6])
+def test_the_closest_call_is_the_clearest_difference_not_the_lowest_error():
+    pools = summaries(max=[5.0, 5.0, 5.0], noisy=[0.0, 9.0, 3.0], steady=[5.5, 5.5, 6.0])
+    assert pools[1].mean < pools[2].mean
+    assert describe_verdict(pools) == "No pool differs clearly from max; the closest call is steady."
+
+
+def test_what_more_than_30_seeds_would_show_is_too_small_to_matter():
+    for errors in ([1.0, 2.5, 49.6], [1.0, 2.5, 49.5]):  # a mean that is not zero, and one that is
+        pools = summaries(max=[1.0, 2.0, 50.0], half=errors)
+        assert compose_answer(pools)[3].endswith("too small to matter here.")
+        assert format_outlook(pools[1].difference) == "too small to matter here"
+    assert "more than 30 seeds" in answer(max=[1.0, 2.0, 50.0], half=[1.0, 2.5, 49.6])
+    assert format_outlook(summaries(max=[4.0, 4.5, 4.5], gated=[9.0, 9.5, 9.0])[1].difference) == ""
 
 
 def test_one_seed_claims_nothing():
-    sentences = compose_answer(summaries(max=[9.0], gated=[4.0]))
-    assert sentences == (
-        "gated: 5.00 points less test error than max in one seed, which may be chance; 1 parameter, +10 % time.",
-        "Against max (9.00 % test error): nothing is known about chance from one seed; --seeds 3 gives intervals.",
+    assert compose_answer(summaries(max=[9.0], half=[7.0], gated=[4.0])) == (
+        "One seed cannot show whether a pool differs from max; --seeds 3 gives intervals.",
+        "gated: 4.00 % test error, 5.00 points less than max (9.00 %); in one seed, which may be chance.",
+        "It adds 2 parameters and takes 20 % more time.",
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from learnpool.lab.runs.errors import Errors, Tally, count_errors
+from learnpool.lab.runs.errors import Errors, Tally, count_errors, is_chance
 
 VOTES = torch.tensor(
     [
@@ -19,6 +19,12 @@ LABELS = torch.tensor([0, 0, 4, 1])  # first; sixth of seven; fifth; sixth
 def test_counts():
     assert count_errors(VOTES, LABELS) == (3, 2)
     assert count_errors(VOTES[:, :5], torch.tensor([0, 1, 0, 4])) == (0, 0)  # five classes have no top-5 error
+
+
+# One of 540 images is 0.19 points, and the standard error at 89.81 % is √(89.81 · 10.19 / 540) = 1.30 points.
+@pytest.mark.parametrize(("error", "guess"), [(90.28, True), (92.0, True), (86.5, True), (85.0, False), (50.0, False)])
+def test_an_error_near_chance_is_a_guess(error, guess):
+    assert is_chance(error, 89.81, 540) == guess
 
 
 def test_a_tally_is_the_counts_batch_by_batch():

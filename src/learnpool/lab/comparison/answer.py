@@ -1,55 +1,94 @@
-"""A comparison in a few sentences that claim no more than the numbers do."""
+"""A comparison in a few sentences that claim no more than the numbers do: the verdict first, then its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...formatting import format_count, format_mean, format_number, format_percent, format_range
+from ...formatting import format_count, format_mean, format_number, format_percent, format_range, join_words
 from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
 
-VERDICTS = {
-    Verdict.BETTER: "significantly better",
-    Verdict.WORSE: "significantly worse",
-    Verdict.NOT_SIGNIFICANT: "no clear difference",
-}
+TOO_SMALL = "too small to matter here"
 
 
 def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True) -> tuple[str, ...]:
-    """The sentence of the pool with the lowest error, what it would take to know more, and a sentence on the others.
+    """Which pools differ clearly from the baseline, the figures of the one that matters most, and what it would take
+    to know more.
 
     Without ``name_seeds`` no number of further seeds is named: if the networks did not learn, more seeds do not help.
     """
-    best = find_best(summaries)
-    difference = best.difference
-    sentences = [f"{describe_result(best, summaries[0].pool, len(summaries) - 1)}."]
-    if difference is not None and difference.test is not None and not difference.is_significant and name_seeds:
-        sentences.append(describe_seeds_needed(difference.mean, difference.test.more_seeds))
-    return *sentences, describe_verdicts(summaries)
+    baseline, pool = summaries[0], choose_pool(summaries)
+    difference = pool.difference
+    figures = describe_result(pool, baseline, len(summaries) - 1), describe_cost(pool)
+    sentences = [describe_verdict(summaries), *figures]
+    if difference is not None and difference.verdict is Verdict.NOT_SIGNIFICANT and name_seeds:
+        sentences.append(describe_seeds_needed(difference))
+    return tuple(sentences)
 
 
-def find_best(summaries: Sequence[PoolSummary]) -> PoolSummary:
-    """The pool with the lowest error but for the baseline."""
-    return min((summary for summary in summaries if summary.difference is not None), key=lambda summary: summary.mean)
+def choose_pool(summaries: Sequence[PoolSummary]) -> PoolSummary:
+    """The pool whose figures are told: the best of those that are better, else the one with the clearest difference."""
+    others = [summary for summary in summaries if summary.difference is not None]
+    if better := [summary for summary in others if summary.difference and summary.difference.verdict is Verdict.BETTER]:
+        return min(better, key=lambda summary: summary.mean)
+    return min(others, key=rank_clearness)
 
 
-def describe_result(summary: PoolSummary, baseline: str, pools: int) -> str:
-    """``gated: 0.42 points less test error than max (95 % interval −0.94 … 0.10 over 3 seeds): not significant``, and
-    what it costs. The interval is that of the table: below zero is less error.
+def rank_clearness(summary: PoolSummary) -> tuple[float, float]:
+    """Lowest for the clearest difference: by p, and by error where one seed gives no p."""
+    test = summary.difference and summary.difference.test
+    return (test.p if test else 1.0), summary.mean
+
+
+def describe_verdict(summaries: Sequence[PoolSummary]) -> str:
+    """``gated is better than max; no clear difference: mixed, tree2.``"""
+    baseline, others = summaries[0].pool, [summary for summary in summaries[1:] if summary.difference is not None]
+    pools: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for summary in others:
+        if summary.difference is not None:
+            pools[summary.difference.verdict].append(summary.pool)
+    if pools[Verdict.ONE_SEED]:
+        return f"One seed cannot show whether a pool differs from {baseline}; --seeds 3 gives intervals."
+    unclear = pools[Verdict.NOT_SIGNIFICANT]
+    if len(unclear) == len(others):
+        if len(others) == 1:
+            return f"{others[0].pool} does not differ clearly from {baseline}."
+        return f"No pool differs clearly from {baseline}; the closest call is {choose_pool(summaries).pool}."
+    parts = [
+        f"{join_words(pools[verdict])} {'is' if len(pools[verdict]) == 1 else 'are'} {verdict} than {baseline}"
+        for verdict in (Verdict.BETTER, Verdict.WORSE)
+        if pools[verdict]
+    ]
+    return "; ".join([*parts, *([f"no clear difference: {', '.join(unclear)}"] if unclear else [])]) + "."
+
+
+def describe_result(summary: PoolSummary, baseline: PoolSummary, pools: int) -> str:
+    """``gated: 7.70 % test error, 0.43 points less than max (95 % interval −0.94 … 0.10 over 3 seeds, p = 0.14).``
+
+    The interval is that of the table: below zero is less error.
     """
     difference = summary.difference
+    error = f"{summary.pool}: {format_number(summary.mean)} % test error"
     if difference is None:
-        return f"{summary.pool}: {format_number(summary.mean)} % test error"
-    amount = "no difference in test error from" if is_zero(difference.mean) else format_amount(difference.mean)
-    extra = summary.extra_parameters
-    cost = f"{extra:+,} parameters".replace("-", "−") if extra < 0 else format_count(extra, "parameter")
-    cost += f", {format_percent(summary.extra_time, sign=True)} time"
-    seeds = format_count(len(summary.errors), "seed")
+        return f"{error}."
+    than = f"{baseline.pool} ({format_number(baseline.mean)} %)"
+    amount = f"as much as {than}" if is_zero(difference.mean) else f"{format_amount(difference.mean)} than {than}"
     if (test := difference.test) is None:
-        return f"{summary.pool}: {amount} {baseline} in one seed, which may be chance; {cost}"
-    interval = f"{format_interval_name(pools)} {format_range(test.low, test.high)} over {seeds}"
-    verdict = f"significantly {difference.verdict}" if difference.is_significant else difference.verdict
-    p = f"p = {test.p_holm:.2g}" + (f", corrected for {pools} pools like the interval" if pools > 1 else "")
-    return f"{summary.pool}: {amount} {baseline} ({interval}): {verdict} ({p}); {cost}"
+        evidence = "in one seed, which may be chance"
+    else:
+        interval = f"{format_interval_name(pools)} {format_range(test.low, test.high)}"
+        corrected = f", corrected for {pools} pools" if pools > 1 else ""
+        evidence = f"{interval} over {format_count(len(summary.errors), 'seed')}, p = {test.p_holm:.2g}{corrected}"
+    return f"{error}, {amount}; {evidence}."
+
+
+def describe_cost(summary: PoolSummary) -> str:
+    """``It adds 18 parameters and takes 3 % more time.``"""
+    extra, time = summary.extra_parameters, summary.extra_time
+    parameters = "no parameters" if not extra else format_count(abs(extra), "parameter")
+    if not round(100 * time):
+        return f"It {'saves' if extra < 0 else 'adds'} {parameters} and takes the same time."
+    took = f"takes {format_percent(abs(time))} {'more' if time > 0 else 'less'} time"
+    return f"It {'saves' if extra < 0 else 'adds'} {parameters} and {took}."
 
 
 def is_zero(change: float) -> bool:
@@ -58,8 +97,8 @@ def is_zero(change: float) -> bool:
 
 
 def format_amount(change: float) -> str:
-    """``-0.42`` as ``0.42 points less test error than``."""
-    return f"{format_number(abs(change))} points {'more' if change > 0 else 'less'} test error than"
+    """``-0.42`` as ``0.42 points less``."""
+    return f"{format_number(abs(change))} points {'more' if change > 0 else 'less'}"
 
 
 def format_difference(difference: PairedDifference) -> str:
@@ -78,28 +117,20 @@ def format_error(summary: PoolSummary) -> str:
     return format_mean(summary.errors)
 
 
-def describe_seeds_needed(change: float, more_seeds: int | None) -> str:
-    """How many seeds a difference that is not significant lacks."""
-    if is_zero(change):
-        return "No difference was seen, so no number of seeds would show one."
-    if more_seeds is None:
-        return f"To see a difference this small, even {MOST_SEEDS:,} seeds would not do."
-    seeds, chance = format_count(more_seeds, "more seed"), format_percent(POWER)
+def format_outlook(difference: PairedDifference) -> str:
+    """``4 more seeds`` for the table: what it would take to show a difference that is not clear."""
+    if difference.test is None or difference.verdict is not Verdict.NOT_SIGNIFICANT:
+        return ""
+    if is_zero(difference.mean) or difference.test.more_seeds is None:
+        return TOO_SMALL
+    return format_count(difference.test.more_seeds, "more seed")
+
+
+def describe_seeds_needed(difference: PairedDifference) -> str:
+    """How many seeds an unclear difference lacks."""
+    if is_zero(difference.mean):
+        return f"Any difference is {TOO_SMALL}."
+    if difference.test is None or difference.test.more_seeds is None:
+        return f"It would take more than {MOST_SEEDS} seeds to show this difference: it is {TOO_SMALL}."
+    seeds, chance = format_count(difference.test.more_seeds, "more seed"), format_percent(POWER)
     return f"{seeds} would show it with {chance} chance, if the true difference and its spread are those seen."
-
-
-def describe_verdicts(summaries: Sequence[PoolSummary]) -> str:
-    """Which pools are significantly better or worse than the baseline, in one sentence."""
-    baseline = f"{summaries[0].pool} ({format_number(summaries[0].mean)} % test error)"
-    pools_by_verdict: dict[Verdict, list[str]] = {}
-    for summary in summaries[1:]:
-        if summary.difference is not None:
-            pools_by_verdict.setdefault(summary.difference.verdict, []).append(summary.pool)
-    if Verdict.ONE_SEED in pools_by_verdict:
-        return f"Against {baseline}: nothing is known about chance from one seed; --seeds 3 gives intervals."
-    parts = [
-        f"{text}: {', '.join(pools_by_verdict[verdict])}"
-        for verdict, text in VERDICTS.items()
-        if verdict in pools_by_verdict
-    ]
-    return f"Against {baseline}: {'; '.join(parts)}."

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...formatting import format_count, format_number
+from ...formatting import format_number
+from ..runs.errors import describe_chance, is_chance
 
-MIN_STANDARD_ERRORS = 3  # an error has to be below chance by so many to be called better than guessing
 STEEP, STEEP_POINTS = 0.1, 1.0  # a fall of the training error in the last tenth of the epochs, as a part and in points
 IDLE = 0.995  # bits: an entropy that is shown as 1.00
 
@@ -42,13 +41,8 @@ def find_caveats(pools: Sequence[PoolTraining], chance: float, test_images: int)
     guessing = [pool for pool in pools if is_chance(pool.mean, chance, test_images)]
     sentences = list[str]()
     if baseline in guessing:
-        better = baseline.mean < chance
-        few = f", which {format_count(test_images, 'test image')} cannot tell apart" if better else ""
-        sentences.append(
-            f"Nothing can be said about pools yet: with {baseline.pool} the network has "
-            f"{format_number(baseline.mean)} % test error, and guessing has {format_number(chance)} %{few}. "
-            "Train longer, or at another rate."
-        )
+        described = describe_chance(baseline.mean, chance, test_images)
+        sentences.append(f"Nothing can be said about pools yet: with {baseline.pool} {described}")
     elif guessing:
         names = ", ".join(pool.pool for pool in guessing)
         sentences.append(f"At chance level ({format_number(chance)} % test error): {names}.")
@@ -63,11 +57,6 @@ def find_caveats(pools: Sequence[PoolTraining], chance: float, test_images: int)
             "--set pool_rate=10, or more epochs would let them."
         )
     return Caveats(tuple(sentences), baseline in guessing)
-
-
-def is_chance(error: float, chance: float, test_images: int) -> bool:
-    """Whether an error is not clearly below chance, both in %: within three standard errors of the test set."""
-    return error > chance - MIN_STANDARD_ERRORS * math.sqrt(chance * (100 - chance) / test_images)
 
 
 def measure_fall(train_errors: Sequence[Sequence[float]]) -> tuple[float, float, str] | None:

@@ -74,13 +74,14 @@ class Comparison:
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """Caveats first, then what the numbers say, and whether versions differ between runs."""
+        """The verdict, its figures, then what to know about them; that nothing was learned comes before all else."""
         starts = [start["versions"] for finished in self.runs for start in finished.starts]
         versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
         mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."
         caveats = self.caveats
         sentences = compose_answer(self.pools, name_seeds=not caveats.unlearned)
-        return *caveats.sentences, *sentences, *([mixed] if len(versions) > 1 else [])
+        parts = [caveats.sentences, sentences] if caveats.unlearned else [sentences, caveats.sentences]
+        return *parts[0], *parts[1], *([mixed] if len(versions) > 1 else [])
 
     @property
     def caveats(self) -> Caveats:

@@ -28,9 +28,9 @@ from ..runs.run import OWN_NETS, Run
 from ..runs.trained import load
 from ..templates import make_environment
 from . import charts
-from .answer import format_error, format_interval_name
+from .answer import format_error, format_interval_name, format_outlook
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
-from .summary import LEVEL, POWER
+from .summary import LEVEL, MOST_SEEDS, POWER
 
 MAX_CLASSES = 12  # that are named
 
@@ -46,7 +46,7 @@ def render(c: Comparison) -> str:
     """The page."""
     environment = make_environment("comparison")
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
-    environment.filters |= {"counted": format_count, "error": format_error}
+    environment.filters |= {"counted": format_count, "error": format_error, "outlook": format_outlook}
     paper, step = read_paper_errors(c), 100 / c.first.result.images["validation"]
     pictures = {
         "errors": charts.draw_errors(c, {pool: error[0] for pool, error in paper.items() if error is not None}),
@@ -70,9 +70,9 @@ def render(c: Comparison) -> str:
         seconds=sum(finished.result.seconds for finished in c.runs),
         level=LEVEL,
         interval_name=format_interval_name(len(c.pools) - 1),
-        caveats=len(c.caveats.sentences),
         name_seeds=not c.caveats.unlearned,
         power=POWER,
+        most_seeds=MOST_SEEDS,
     )
 
 

@@ -18,7 +18,7 @@ from enum import Enum
 from scipy import stats
 
 LEVEL, POWER = 0.05, 0.8
-MOST_SEEDS = 1000  # nobody will run more
+MOST_SEEDS = 30  # what takes more to show is called too small to matter
 
 
 class Verdict(str, Enum):
@@ -26,7 +26,7 @@ class Verdict(str, Enum):
 
     BETTER = "better"
     WORSE = "worse"
-    NOT_SIGNIFICANT = "not significant"
+    NOT_SIGNIFICANT = "no clear difference"
     ONE_SEED = "one seed"
 
     __str__ = str.__str__
@@ -52,7 +52,7 @@ class PairedTest:
     level: float  # at which it was tested: the interval has 1 − level
     p: float
     p_holm: float
-    more_seeds: int | None  # it would take to see the difference; None if it is significant, or beyond counting
+    more_seeds: int | None  # it would take to see the difference; None if it is significant, or beyond MOST_SEEDS
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,14 @@ def correct_by_holm(ps: Sequence[float]) -> list[tuple[float, float]]:
     return corrected
 
 
-def count_seeds_needed(effect: float, level: float) -> int | None:
+def count_seeds_needed(effect: float, level: float, most: int = MOST_SEEDS) -> int | None:
     """The least n for which a paired t-test at ``level`` sees a true ``effect`` (mean / spread) with 80 % chance.
 
-    None for no effect at all, and beyond 1,000.
+    None for no effect at all, and beyond ``most``.
     """
     if not effect or not math.isfinite(effect):
         return None
-    seeds = range(2, MOST_SEEDS + 1)  # the power grows with them
+    seeds = range(2, most + 1)  # the power grows with them
     place = bisect.bisect_left(seeds, POWER, key=lambda n: compute_power(abs(effect), n, level))
     return seeds[place] if place < len(seeds) else None
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...formatting import format_count, format_number
+
 TOP = 5
+MIN_STANDARD_ERRORS = 3  # an error has to be below chance by so many to be called better than guessing
 
 
 class Errors(NamedTuple):
@@ -34,6 +38,18 @@ def find_missed(votes: Tensor, labels: Tensor) -> Tensor:
 def make_errors(wrong: float, wrong5: float, seen: float, classes: int) -> Errors:
     """Counts as percent."""
     return Errors(100 * wrong / seen, 100 * wrong5 / seen if classes > TOP else None)
+
+
+def is_chance(error: float, chance: float, test_images: int) -> bool:
+    """Whether an error is not clearly below chance, both in %: within three standard errors of the test set."""
+    return error > chance - MIN_STANDARD_ERRORS * math.sqrt(chance * (100 - chance) / test_images)
+
+
+def describe_chance(error: float, chance: float, test_images: int) -> str:
+    """What is said of a network whose error ``is_chance``."""
+    few = f", which {format_count(test_images, 'test image')} cannot tell apart" if error < chance else ""
+    guessing = f"guessing has {format_number(chance)} %{few}"
+    return f"the network has {format_number(error)} % test error, and {guessing}. Train longer, or at another rate."
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         (
             "bench net --model resnet18",
             2,
-            "net: wanted dsn, alexnet, googlenet, googlenet-bn or package.module:function",
+            "net: wanted dsn, resnet9, fast, alexnet, googlenet, googlenet-bn or package.module:function",
         ),
         ("bench net --model alexnet --size 9", 2, "size must be larger for 3 pools, got 9"),
         ("bench net --out file", 2, "Not a directory: file"),

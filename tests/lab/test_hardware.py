@@ -12,7 +12,7 @@ from learnpool.lab import hardware
 
 MACHINE = {
     "date": "2026-01-31T12:00:00+00:00",
-    "versions": {"learnpool": "0.1.0", "python": "3.11.7", "torch": "2.9.0"},
+    "versions": {"learnpool": "0.1.0", "python": "3.11.7", "torch": "2.9.0", "package": "0123456789abcdef"},
     "hardware": {"cpu": "Example CPU", "cores": 4, "load": 0.25},
     "kernel": {"live": True, "detail": "AVX2"},
 }
@@ -24,6 +24,21 @@ def test_describe_machine_names_versions_and_cores():
     assert all(machine[key].keys() == MACHINE[key].keys() for key in ("versions", "hardware", "kernel"))
     assert machine["versions"]["learnpool"] == learnpool.__version__
     assert machine["hardware"]["cores"] == hardware.count_cores() >= 1
+
+
+def test_the_hash_of_the_package_changes_with_its_code(tmp_path, monkeypatch):
+    path = tmp_path / "package" / "lab" / "hardware.py"
+    path.parent.mkdir(parents=True)
+    monkeypatch.setattr(hardware, "__file__", str(path))
+    hashes = set()
+    for text in ("a = 1\n", "a = 2\n"):
+        path.write_text(text)
+        hashes.add(hardware.hash_package.__wrapped__())
+    (tmp_path / "package" / "notes.txt").write_text("no code")
+    assert hardware.hash_package.__wrapped__() in hashes
+    path.rename(path.with_name("software.py"))
+    hashes.add(hardware.hash_package.__wrapped__())
+    assert len(hashes) == 3
 
 
 def test_a_machine_in_one_line():

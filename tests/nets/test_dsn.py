@@ -292,6 +292,7 @@ def test_it_learns():
         ({"data": "imagenet"}, r"^dsn: unknown data 'imagenet'; known: mnist, .*cifar100, svhn, digits, or a Table"),
         ({"dropout": 1}, r"^dsn: dropout must be a number of at least 0 and below 1, got 1$"),
         ({"extra_convs": -1}, r"^dsn: extra_convs must be an int of at least 0, got -1$"),
+        ({"norm": "layer"}, r"^dsn: norm must be one of none, batch, got 'layer'$"),
         ({"init": "xavier"}, r"^dsn: init must be one of dsn, kaiming, got 'xavier'$"),
         ({"width": 0}, r"^dsn: width must be a number above 0, got 0$"),
         ({"width": float("nan")}, r"^dsn: width must be a number above 0, got nan$"),
@@ -322,3 +323,17 @@ def test_images_that_do_not_fit():
         Table(size=8, channels=1, classes=1)
     with pytest.raises(TypeError, match=r"^dsn: data must be a name or a Table, got int$"):
         dsn(32)
+
+
+def test_normalisation_behind_every_convolution_but_the_last():
+    net = supervised("digits", "gated", norm="batch", width=0.1, extra_convs=1, supervise=False, dropout=0.0)
+    seen = {}
+    for name, norm in net.norms.items():
+        norm.register_forward_hook(lambda _, x, y, name=name: seen.update({name: (x[0], y)}))
+    net(torch.randn(8, 1, 8, 8))
+    convs = [name for name, layer in net.named_children() if isinstance(layer, nn.Conv2d)]
+    assert {*seen} == {*convs, "extra0"} - {"mlpconv4"}
+    for _, y in seen.values():
+        assert y.mean((0, 2, 3)).abs().max() < 1e-5
+    plain = supervised("digits", "gated", width=0.1, extra_convs=1, supervise=False)
+    assert [name for name in net.state_dict() if not name.startswith("norms.")] == [*plain.state_dict()]

@@ -12,7 +12,7 @@ from ..lab.hardware import MOST_THREADS
 from . import report_training_errors
 
 Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
-NETS = "dsn, alexnet, googlenet, googlenet-bn, timm:NAME, torchvision:NAME, or package.module:function."
+NETS = "dsn, resnet9, fast, alexnet, googlenet, googlenet-bn, timm:NAME, torchvision:NAME, or package.module:function."
 Model = Annotated[str, typer.Option(help=NETS)]
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; the preset's if not given.")]
 TrainSize = Annotated[int | None, typer.Option(help="Use only so many training images.")]

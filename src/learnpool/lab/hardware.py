@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def describe_machine(device: str = "cpu") -> dict[str, Any]:
             "learnpool": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
+            "package": hash_package(),
         },
         "hardware": {
             "cpu": read_processor_name(),
@@ -39,6 +42,18 @@ def describe_machine(device: str = "cpu") -> dict[str, Any]:
         | ({"gpu": torch.cuda.get_device_name(device)} if on_gpu else {}),
         "kernel": {"live": kernel.live, "detail": kernel.detail},
     }
+
+
+@cache
+def hash_package() -> str:
+    """16 digits of the SHA-256 of all modules and compiled libraries of learnpool, by path: equal for equal code."""
+    folder = Path(__file__).parents[1]
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".so"))
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
 
 
 def find_device(name: str) -> torch.device:

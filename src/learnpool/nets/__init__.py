@@ -1,8 +1,10 @@
-"""Networks as lists of layers to be read from top to bottom: the paper's, and a small one of the usual kind."""
+"""Networks as lists of layers to be read from top to bottom: the paper's, and others people know."""
 
 from .alexnet import alexnet
 from .dsn import DSN, Table, Votes, dsn
+from .fast import fast
 from .googlenet import GoogLeNet, googlenet
+from .resnet9 import resnet9
 from .small import small
 
-__all__ = ["DSN", "GoogLeNet", "Table", "Votes", "alexnet", "dsn", "googlenet", "small"]
+__all__ = ["DSN", "GoogLeNet", "Table", "Votes", "alexnet", "dsn", "fast", "googlenet", "resnet9", "small"]

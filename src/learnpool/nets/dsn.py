@@ -19,6 +19,7 @@ from ..parameters import TreeParameters
 from .sizes import make_pools, scale_channels
 
 INITS = ("dsn", "kaiming")
+NORMS = ("none", "batch")
 STRIDED = "conv"  # in place of a pool's name: stride-2 convolutions
 
 
@@ -67,7 +68,16 @@ class DSN(nn.Module):
     """``[N, channels, height, width]`` -> ``[N, classes]``, with heads in training ``Votes``; see ``dsn``."""
 
     def __init__(
-        self, table: Table, pool: str, width: float, extra: int, supervise: bool, dropout: float, init: str, start: str
+        self,
+        table: Table,
+        pool: str,
+        width: float,
+        extra: int,
+        supervise: bool,
+        dropout: float,
+        init: str,
+        start: str,
+        norm: str = "none",
     ) -> None:
         super().__init__()
         c1, c2, c3, c4, c5, c6 = (scale_channels("dsn", c, width) for c in table.conv)
@@ -88,6 +98,11 @@ class DSN(nn.Module):
         self.mlpconv4 = nn.Conv2d(m3, table.classes, 1)
         initialize(self, init)
 
+        outgoing = {name: conv.out_channels for name, conv in self.named_children() if isinstance(conv, nn.Conv2d)}
+        outgoing |= {f"extra{k}": c6 for k in range(extra)}
+        del outgoing["mlpconv4"]
+        self.norms = nn.ModuleDict({name: nn.BatchNorm2d(c) for name, c in outgoing.items()} if norm == "batch" else {})
+
         # Heads after the rest and pools last, so that neither changes what the others draw.
         first, second, third = compute_map_sizes(table, pool)
         inputs = {"conv1": (c1, first), "conv2": (c2, first), "conv3": (c3, second), "conv4": (c4, second)}
@@ -107,25 +122,29 @@ class DSN(nn.Module):
 
         x = self.relu("conv1", self.conv1(x), heads)
         x = self.relu("conv2", self.conv2(x), heads)
-        x = F.relu(self.mlpconv1(x))
+        x = self.relu("mlpconv1", self.mlpconv1(x), heads)
         x = self.dropout(self.pool1(x))  # 32 -> 16, MNIST 28 -> 14
 
         x = self.relu("conv3", self.conv3(x), heads)
         x = self.relu("conv4", self.conv4(x), heads)
-        x = F.relu(self.mlpconv2(x))
+        x = self.relu("mlpconv2", self.mlpconv2(x), heads)
         x = self.dropout(self.pool2(x))  # 16 -> 8, MNIST 14 -> 7
 
         x = self.relu("conv5", self.conv5(x), heads)
         x = self.relu("conv6", self.conv6(x), heads)
         for k, conv in enumerate(self.extra):
             x = self.relu(f"extra{k}", conv(x), heads)
-        x = F.relu(self.mlpconv3(x))
+        x = self.relu("mlpconv3", self.mlpconv3(x), heads)
         votes: Tensor = self.mlpconv4(x)  # [N, classes, 8, 8]
         votes = votes.mean((2, 3))
         return Votes(votes, heads) if heads else votes
 
     def relu(self, name: str, x: Tensor, heads: list[Tensor]) -> Tensor:
-        """ReLU of a convolution; its head, if it has one, is a classifier of what comes before the ReLU."""
+        """ReLU of a convolution, normalised first if it has a normalisation; its head, if it has one, is a classifier
+        of what comes before the ReLU.
+        """
+        if name in self.norms:
+            x = self.norms[name](x)
         if self.training and name in self.heads:
             heads.append(self.heads[name](x.flatten(1)))
         return F.relu(x)
@@ -211,6 +230,7 @@ def dsn(
     dropout: float = 0.5,
     init: str = "dsn",
     start: str = "paper",
+    norm: str = "none",
 ) -> DSN:
     """The network of the paper's Table A1 for a data set by name, or for the images a ``Table`` describes.
 
@@ -218,7 +238,7 @@ def dsn(
     convolutions of stride 2. ``width`` scales all channels but those of the image and the classes; ``extra_convs`` go
     after the sixth convolution. With ``supervise`` every 3×3 convolution has a classifier of its own, ``heads.*``,
     until ``remove_heads``: in training the network then returns ``Votes``. ``init`` is ``dsn`` or ``kaiming``,
-    ``start`` the pools' own.
+    ``start`` the pools' own. ``norm="batch"`` normalises behind every convolution but the last, as the paper did not.
 
     >>> sum(p.numel() for p in dsn("cifar10", "tree3+gated", supervise=False).parameters())
     1859218
@@ -233,5 +253,7 @@ def dsn(
         raise ValueError(f"dsn: extra_convs must be an int of at least 0, got {extra_convs!r}")
     if init not in INITS:
         raise ValueError(f"dsn: init must be one of {', '.join(INITS)}, got {init!r}")
+    if norm not in NORMS:
+        raise ValueError(f"dsn: norm must be one of {', '.join(NORMS)}, got {norm!r}")
     table = TABLES[data] if isinstance(data, str) else data
-    return DSN(table, pool, width, extra_convs, supervise, dropout, init, start)
+    return DSN(table, pool, width, extra_convs, supervise, dropout, init, start, norm)

@@ -36,20 +36,36 @@ def compute_map_sizes(net: str, size: int, stages: Sequence[Sequence[Step]]) -> 
     return sizes
 
 
+def halve_sizes(
+    net: str, size: tuple[int, int], kernel: int, padding: int = 0, pools: int = 3
+) -> list[tuple[int, int]]:
+    """The sizes of the maps behind each of some pools of stride 2, with nothing between them that changes a size."""
+    window, sizes = Window.of(net, 2, kernel, 2, padding), [size]
+    for _ in range(pools):
+        height, width = window.output_size(sizes[-1])
+        if min(height, width) < 1:
+            raise ValueError(f"{net}: size must be larger for {pools} pools, got {size[0]}×{size[1]}")
+        sizes.append((height, width))
+    return sizes[1:]
+
+
 def make_pools(
     names: str,
     channels: Sequence[int],
     sizes: Sequence[tuple[int, int]],
     start: str,
     kernels: Sequence[int] | None = None,
+    padding: int = 0,
+    ceil_mode: bool = True,
 ) -> list[nn.Module]:
-    """Pools of stride 2 by name, in ceil mode, for so many channels and outputs of these sizes, 3×3 unless ``kernels``
-    says otherwise; those ``:net`` share one set of parameters.
+    """Pools of stride 2 by name, for so many channels and outputs of these sizes; ``:net`` pools share parameters.
+
+    They are 3×3 unless ``kernels`` says otherwise.
     """
     layers: list[nn.Module] = []
     for index, (kernel, c, size) in enumerate(zip(kernels or [POOL] * len(sizes), channels, sizes, strict=True)):
-        options: dict[str, Any] = {"ceil_mode": True, "channels": c, "grid": size, "start": start}
-        layers.append(parse(names).part(index).make_layer(kernel, 2, **options))
+        options: dict[str, Any] = {"ceil_mode": ceil_mode, "channels": c, "grid": size, "start": start}
+        layers.append(parse(names).part(index).make_layer(kernel, 2, padding, **options))
     tied = [layer for layer in layers if isinstance(layer, TreeParameters) and layer.share == "net"]
     if tied:
         tie(tied)

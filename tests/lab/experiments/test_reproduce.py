@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from learnpool.lab.experiments import configurations, invariance, reproduce, starts, timing, tsne
+from learnpool.lab.experiments import (
+    configurations,
+    confirmation,
+    invariance,
+    reproduce,
+    screening,
+    starts,
+    timing,
+    tsne,
+)
 from learnpool.lab.experiments.experiment import VARIANTS, Scale
 from learnpool.lab.experiments.figure_networks import FigureNetwork
 from learnpool.lab.experiments.results import Results
@@ -29,6 +38,10 @@ def site(tmp_path_factory):
     patch.setattr(tsne, "IMAGES", 60)
     patch.setattr(timing, "SECONDS", 0.0)
     patch.setattr(starts, "CHOICES", CHOICES)
+    patch.setattr(screening, "POOLS", ("max", "gated"))
+    patch.setattr(screening, "NETS", ("resnet9",))
+    patch.setattr(confirmation, "SEEDS", 2)
+    patch.setattr(confirmation, "CHOICES", {("resnet9", "digits"): {"max": 0.1, "half": 0.1, "gated": 0.05}})
     for run in reproduce.plan(reproduce.NAMES, TINY)[:-1]:
         train(run, out / "runs", threads=1)
     pages = reproduce.reproduce(reproduce.NAMES, TINY, out, words=["--seeds", "2"], jobs=1)

@@ -168,3 +168,23 @@ def test_a_folder_that_changed_is_refused(folder, tmp_path):
     (folder / "test/dogs/2.png").rename(folder / "test/dogs/20.png")
     found.add(load_batches(run, None, ALONE).digest)
     assert len(found) == 4
+
+
+def test_alternating_mirrors_show_both_sides_in_two_epochs():
+    run = Run(mirror=True, alternate=True, prepare="none", batch=1132)
+    shown = load_batches(run, None, ALONE)
+    own = {tuple(image.flatten().tolist()) for image in shown.train.images}
+    turned = {tuple(image.flatten().tolist()) for image in shown.train.images.flip(-1)}
+    epochs = [
+        {tuple(image.flatten().tolist()) for x, _ in shown.train_batches(number, ALONE) for image in x}
+        for number in range(4)
+    ]
+    assert epochs[0] == epochs[2] != epochs[1] == epochs[3]
+    assert epochs[0] | epochs[1] == own | turned
+    assert epochs[0] & own
+    assert epochs[0] - own
+
+
+def test_alternating_mirrors_are_for_images_in_memory(folder):
+    with pytest.raises(RunError, match="^alternate: wanted a data set in memory, got a folder of images$"):
+        load_batches(Run(data=str(folder), mirror=True, alternate=True, image_size=16), None, ALONE)

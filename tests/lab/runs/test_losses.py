@@ -43,3 +43,10 @@ def test_heads_of_googlenet_have_three_tenths_of_the_outputs_loss():
     value, votes = compute_loss(Run(net="googlenet"), output, LABELS)
     expected = F.cross_entropy(votes, LABELS) + 0.3 * sum(F.cross_entropy(head, LABELS) for head in output.heads)
     torch.testing.assert_close(value, expected)
+
+
+def test_smoothing_shares_a_part_of_the_label_among_all_classes():
+    votes = make_votes().votes
+    value, _ = compute_loss(Run(smoothing=0.3), votes, LABELS)
+    wanted = 0.7 * F.one_hot(LABELS, 3) + 0.1
+    torch.testing.assert_close(value, -(wanted * votes.log_softmax(1)).sum(1).mean())

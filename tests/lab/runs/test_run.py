@@ -40,15 +40,16 @@ OTHERS = {
     "image_size": 64, "skip_broken": True, "train_size": 10, "validation": 10, "loss": "hinge", "epochs": 2, "batch": 8,
     "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
     "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
-    "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5, "accumulate": 2,
+    "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5, "accumulate": 2, "norm": "batch",
+    "smoothing": 0.1, "alternate": True, "norm_rate": 2,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", Run.model_fields)
 def test_every_field_is_in_the_id(name):
     """One that were not could change a result inside a directory that is another's."""
-    needs = {"schedule": "step", "rate": (2.0, 1.0)} if name == "milestones" else {}
-    usual = Run(**needs, milestones=(0.25,)) if needs else Run()
+    needs = {"milestones": {"schedule": "step", "rate": (2.0, 1.0)}, "alternate": {"mirror": True}}.get(name, {})
+    usual = Run(**needs, milestones=(0.25,)) if "schedule" in needs else Run(**needs)
     assert Run(**needs | {name: OTHERS[name]}).id != usual.id
 
 
@@ -102,6 +103,10 @@ def test_a_run_survives_its_file():
         ({"net": "alexnet", "head_steps": 5}, r"^run: net: alexnet has no heads for head_steps$"),
         ({"net": "googlenet", "factors": "dsn"}, r"^run: net: googlenet has not DSN's factors$"),
         ({"schedule": "step", "rate": (2, 1)}, r"^run: milestones: wanted 1 between 2 rates, got 0$"),
+        ({"net": "fast", "norm": "batch"}, r"^run: norm: fast has its own normalisation or none$"),
+        ({"loss": "hinge", "smoothing": 0.1}, r"^run: smoothing: wanted the softmax loss, got hinge$"),
+        ({"alternate": True}, r"^run: alternate: wanted mirror too$"),
+        ({"factors": "dsn", "norm_rate": 2}, r"^run: norm_rate: wanted plain or caffe factors, got dsn$"),
         ({"resize": 100}, r"^run: resize: wanted at least image_size, 128, got 100$"),
         ({"min_area": 0}, r"^run: min_area"),
         ({"milestones": (0.5,)}, r"^run: milestones: onecycle has none$"),
@@ -164,6 +169,22 @@ def test_modern_is_the_same_for_all_pools():
 
 def test_cpu_is_small():
     assert 0.125 <= preset("cpu", "cifar10").width <= 0.25
+
+
+@pytest.mark.parametrize("net", ["resnet9", "fast"])
+def test_networks_for_small_images_have_recipes(net):
+    narrow, wide = (preset(name, "cifar10", net=net) for name in ("cpu", "modern"))
+    assert narrow.width < wide.width == 1
+    assert (narrow.batch, narrow.rate, narrow.decay) == (wide.batch, wide.rate, wide.decay)
+    with pytest.raises(RunError, match=f"^preset: paper has no recipe for {net}; see modern and cpu$"):
+        preset("paper", "cifar10", net=net)
+
+
+@pytest.mark.parametrize("data", ["mnist", "digits"])
+def test_digits_are_never_mirrored(data):
+    run = preset("cpu", data, net="fast")
+    assert not run.mirror
+    assert not run.alternate
 
 
 @pytest.mark.parametrize("name", PRESETS)

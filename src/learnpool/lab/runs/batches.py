@@ -39,9 +39,15 @@ class InMemoryImages:
     images: Tensor
     labels: Tensor
     augment: data.Augment | None = None
+    sides: Tensor | None = None  # 1 for images that even epochs mirror and odd ones do not, 0 for the others
 
     def iter_batches(
-        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0
+        self,
+        batches: Sequence[Tensor],
+        rows: Rows,
+        generator: torch.Generator | None,
+        start: int = 0,
+        epoch: int = 0,
     ) -> Pairs:
         """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
         for number, index in enumerate(batches):
@@ -49,6 +55,8 @@ class InMemoryImages:
             draws = augment.draw(len(index), generator) if augment and generator else None  # for those left out too
             if number < start:
                 continue
+            if draws is not None and self.sides is not None:
+                draws[:, 2] = (self.sides[index] + epoch) % 2
             images = self.images[index[rows]]
             if augment is not None and draws is not None:
                 images = augment.apply(images, draws[rows])
@@ -70,7 +78,12 @@ class ImageFiles:
         return self.files.labels
 
     def iter_batches(
-        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0
+        self,
+        batches: Sequence[Tensor],
+        rows: Rows,
+        generator: torch.Generator | None,
+        start: int = 0,
+        epoch: int = 0,
     ) -> Pairs:
         """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
         drawn = generator if self.augment else None
@@ -112,7 +125,7 @@ class Batches:
         order = torch.randperm(len(self.train.labels), generator=generator).split(self.batch)[: self.steps]
         parts = self.run.accumulate
         rows = ranks.local_slice(self.batch) if parts == 1 else ranks.local_rows(self.batch, parts)
-        for images, labels in self.train.iter_batches(order, rows, generator, start):
+        for images, labels in self.train.iter_batches(order, rows, generator, start, number):
             yield images.to(ranks.device, memory_format=self.run.memory_format), labels.to(ranks.device)
 
     def eval_batches(self, images: InMemoryImages | ImageFiles, ranks: Ranks) -> Pairs:
@@ -138,6 +151,8 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
     if not isinstance(train, data.Files) and run.pad > min(train.images.shape[2:]):
         height, width = train.images.shape[2:]
         raise RunError(f"pad: wanted at most the size of an image, {height}×{width}, got {run.pad}")
+    if isinstance(train, data.Files) and run.alternate:
+        raise RunError("alternate: wanted a data set in memory, got a folder of images")
     if isinstance(train, data.Files):
         splits, preparation = _prepare_files(run, [train, validation, loaded.test], workers)  # type: ignore[list-item]
         image = (3, run.image_size, run.image_size)
@@ -152,10 +167,16 @@ def _prepare_in_memory(
 ) -> tuple[list[InMemoryImages | ImageFiles], data.Preparation]:
     augment = data.Augment(run.pad, run.mirror) if run.pad or run.mirror else None
     preparation = data.fit(run.prepare, splits[0].images)
-    return [
-        InMemoryImages(images, split.labels, augment if split is splits[0] else None)
-        for images, split in zip(data.apply(preparation, *splits), splits, strict=True)
-    ], preparation
+    sides = draw_sides(run, len(splits[0].labels)) if run.alternate else None
+    train, *others = data.apply(preparation, *splits)
+    prepared = [InMemoryImages(train, splits[0].labels, augment, sides)]
+    prepared += [InMemoryImages(images, split.labels) for images, split in zip(others, splits[1:], strict=True)]
+    return [*prepared], preparation
+
+
+def draw_sides(run: Run, count: int) -> Tensor:
+    """Which images even epochs mirror: every second one on average."""
+    return torch.randint(2, (count,), generator=torch.Generator().manual_seed(derive_seed(run, "sides")))
 
 
 def _prepare_files(

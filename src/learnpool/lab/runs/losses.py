@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,7 +13,7 @@ from .run import Run
 
 HEAD_WEIGHT = 0.3  # of each of GoogLeNet's classifiers on the way
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[..., Tensor]  # of votes and labels
 
 
 def squared_hinge(votes: Tensor, labels: Tensor) -> Tensor:
@@ -30,10 +31,11 @@ def compute_loss(run: Run, output: Tensor | Votes, labels: Tensor) -> tuple[Tens
     DSN's heads have a squared hinge whatever the loss of the output, GoogLeNet's 0.3 times the loss of the output.
     """
     votes, heads = output if isinstance(output, Votes) else (output, [])
-    loss = LOSSES[run.loss](votes.float(), labels)
+    compute = partial(LOSSES[run.loss], label_smoothing=run.smoothing) if run.smoothing else LOSSES[run.loss]
+    loss = compute(votes.float(), labels)
     for head in heads:
         if run.net == "dsn":
             loss = loss + squared_hinge(head.float(), labels)
         else:
-            loss = loss + HEAD_WEIGHT * LOSSES[run.loss](head.float(), labels)
+            loss = loss + HEAD_WEIGHT * compute(head.float(), labels)
     return loss, votes

@@ -11,7 +11,9 @@ from torch import nn
 from ... import parameter_groups
 from ...nets.alexnet import alexnet
 from ...nets.dsn import DSN, TABLES, Table, dsn
+from ...nets.fast import fast
 from ...nets.googlenet import GoogLeNet, googlenet
+from ...nets.resnet9 import resnet9
 from . import user_networks
 from .run import OWN_NETS, Run, RunError
 
@@ -42,10 +44,14 @@ def build(run: Run, table: Table, seed: int, make: Any = None) -> nn.Module:
 
 def build_own(run: Run, table: Table) -> nn.Module:
     """One of our networks."""
-    options: dict[str, Any] = {"width": run.width, "dropout": run.dropout, "start": run.start}
-    supervise = run.head_steps > 0
+    options: dict[str, Any] = {"width": run.width, "start": run.start}
+    if run.net in ("resnet9", "fast"):
+        make = resnet9 if run.net == "resnet9" else fast
+        return make(table.classes, pools=run.pool, size=table.image, channels=table.channels, **options)
+    options["dropout"], supervise = run.dropout, run.head_steps > 0
     if run.net == "dsn":
-        return dsn(table, run.pool, **options, extra_convs=run.extra_convs, supervise=supervise, init=run.init)
+        options |= {"extra_convs": run.extra_convs, "init": run.init, "norm": run.norm}
+        return dsn(table, run.pool, supervise=supervise, **options)
     height, width = table.image
     if height != width:
         raise ValueError(f"net: {run.net} takes square images, got {height}×{width}")
@@ -63,11 +69,15 @@ def make_parameter_groups(run: Run, model: nn.Module) -> list[dict[str, Any]]:
     else:
         vectors = 2.0 if run.factors == "caffe" else 1.0
         others, pools = (group["params"] for group in parameter_groups(model))
+        shifts = {id(m.bias) for m in model.modules() if isinstance(m, nn.BatchNorm2d)} if run.norm_rate != 1 else set()
+        flat = [p for p in others if p.dim() <= 1]
         groups = [
             {"name": "weights", "params": [p for p in others if p.dim() > 1], "weight_decay": run.decay},
-            {"name": "biases", "params": [p for p in others if p.dim() <= 1], "weight_decay": 0.0, "factor": vectors},
+            {"name": "biases", "params": [p for p in flat if id(p) not in shifts], "factor": vectors},
+            {"name": "norms", "params": [p for p in flat if id(p) in shifts], "factor": run.norm_rate},
             {"name": "pools", "params": pools, "weight_decay": pool_decay},
         ]
     for group in groups:
+        group.setdefault("weight_decay", 0.0)
         group["factor"] = group.get("factor", 1.0) * (run.pool_rate if group["name"] == "pools" else 1.0)
     return [group for group in groups if group["params"]]

@@ -15,6 +15,7 @@ from .run import OWN_NETS, SUPERVISED_NETS, Run, RunError, make_run
 DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is not a digit
 PREPARED = {"cifar10": "gcn-zca", "cifar100": "gcn-zca", "svhn": "gcn-lcn"}
 
+SMALL_NETS = ("resnet9", "fast")  # other networks for small images
 IMAGE_SIZES = {"alexnet": 227, "googlenet": 224, "googlenet-bn": 224}
 GOOGLENET: dict[str, Any] = {
     "dropout": 0.4,
@@ -74,10 +75,14 @@ def cpu(data: str) -> dict[str, Any]:
     return modern(data) | {"width": 0.25, "dropout": 0.1, "epochs": 40 if data == "digits" else 16}
 
 
-def adapt(name: str, net: str) -> dict[str, Any]:
+def adapt(name: str, net: str, data: str) -> dict[str, Any]:
     """What a preset has otherwise for a network that is not DSN."""
     if net not in OWN_NETS:
         return {"factors": "plain", "head_steps": 0}
+    if net in SMALL_NETS:
+        if name == "paper":
+            raise RunError(f"preset: paper has no recipe for {net}; see modern and cpu")
+        return {"precision": "bfloat16"} | (adapt_resnet9(name) if net == "resnet9" else adapt_fast(name, data))
     fields: dict[str, Any] = {
         "image_size": IMAGE_SIZES[net],
         "resize": 256 if net == "alexnet" else None,  # 8/7 of 224 is 256 anyway
@@ -93,6 +98,28 @@ def adapt(name: str, net: str) -> dict[str, Any]:
     return fields | ({"image_size": 112, "resize": None} if name == "cpu" else {})
 
 
+def adapt_resnet9(name: str) -> dict[str, Any]:
+    """ResNet-9 on CIFAR10; ``cpu`` is a quarter as wide."""
+    length = {"width": 0.25, "epochs": 10} if name == "cpu" else {"epochs": 24}
+    return length | {"batch": 128, "rate": (0.1,), "decay": 5e-4}
+
+
+def adapt_fast(name: str, data: str) -> dict[str, Any]:
+    """After the CIFAR10 speed record's recipe; ``cpu`` is half as wide."""
+    return ({"width": 0.5} if name == "cpu" else {}) | {
+        "epochs": 14,
+        "batch": 512,
+        "rate": (0.75,),
+        "warmup": 0.2,
+        "momentum": 0.85,
+        "decay": 1.3e-3,
+        "norm_rate": 64.0,
+        "smoothing": 0.2,
+        "pad": 1 if data == "digits" else 2,
+        "alternate": data not in DIGITS,
+    }
+
+
 PRESETS: dict[str, Callable[[str], dict[str, Any]]] = {"paper": paper, "modern": modern, "cpu": cpu}
 
 
@@ -106,7 +133,7 @@ def preset(name: str, data: str, **changes: Any) -> Run:
         raise RunError(f"preset: wanted one of {', '.join(PRESETS)}, got {name!r}{suggest(name, [*PRESETS])}")
     fields = PRESETS[name](data)
     if (net := changes.get("net", "dsn")) != "dsn":
-        fields |= adapt(name, net)
+        fields |= adapt(name, net, data)
     if "schedule" in changes and "rate" not in changes and changes["schedule"] != fields.get("schedule", "onecycle"):
         raise RunError(f"rate: the rates of {name} are for its own schedule; give rate with schedule")
     if "image_size" in changes:

@@ -20,10 +20,12 @@ from ...names import parse, suggest
 from ...nets.dsn import STRIDED
 from ..data.crops import Crop
 
-OWN_NETS = ("dsn", "alexnet", "googlenet", "googlenet-bn")
+OWN_NETS = ("dsn", "resnet9", "fast", "alexnet", "googlenet", "googlenet-bn")
 SUPERVISED_NETS = ("dsn", "googlenet", "googlenet-bn")  # have classifiers on the way, for training
 
-LATER_FIELDS = ("milestones", "resize", "min_area", "accumulate")  # newer than the first ids, which must not change
+LATER_FIELDS = (  # newer than the first ids, which must not change
+    "milestones", "resize", "min_area", "accumulate", "norm", "smoothing", "alternate", "norm_rate",
+)  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -45,11 +47,16 @@ class Run(BaseModel):
     net: str = Field("dsn", description=f"the network: {', '.join(OWN_NETS)}, or package.module:function")
     width: Positive = Field(1.0, description="our networks: multiple of the paper's channels")
     extra_convs: int = Field(0, ge=0, le=1000, description="dsn: convolutions after the sixth")
+    norm: Literal["none", "batch"] = Field(
+        "none", description="dsn: normalisation behind all convolutions but the last"
+    )
     dropout: Share = Field(0.5, description="dsn: after each pool; alexnet, googlenet: before the last layers")
     head_steps: int = Field(
         0, ge=0, le=10**15, description="dsn, googlenet: steps with deep supervision, up to the end of the epoch"
     )
-    init: Literal["dsn", "kaiming"] = Field("dsn", description="our networks: the authors' start values, or Kaiming's")
+    init: Literal["dsn", "kaiming"] = Field(
+        "dsn", description="dsn, alexnet, googlenet: the authors' start values, or Kaiming's"
+    )
     start: Literal["paper", "neutral", "spread", "tournament"] = Field("paper", description="start values of the pools")
 
     prepare: str = Field("mean", description="none, mean, gcn, gcn-zca or gcn-lcn, fitted on the training images")
@@ -57,6 +64,7 @@ class Run(BaseModel):
     mirror: bool = Field(
         False, description="augmentation: mirror every second image; a folder's are cropped at random too"
     )
+    alternate: bool = Field(False, description="mirror: every image in turn as it is and mirrored, epoch by epoch")
     image_size: int = Field(128, ge=8, le=10**5, description="a folder's images: cropped to this height and width")
     resize: int | None = Field(
         None,
@@ -72,6 +80,7 @@ class Run(BaseModel):
     validation: int | None = Field(None, gt=0, description="images held out; 5,000 or a tenth if not given")
 
     loss: Literal["hinge", "softmax"] = Field("softmax", description="of the output: squared hinge or cross-entropy")
+    smoothing: Share = Field(0.0, description="softmax: part of each label that goes to all classes alike")
     epochs: int = Field(1, gt=0, le=10**9, description="times every training image is seen")
     batch: int = Field(100, gt=0, le=10**9, description="images in a step, over all processes")
     accumulate: int = Field(
@@ -90,6 +99,7 @@ class Run(BaseModel):
     factors: Literal["dsn", "caffe", "plain"] = Field(
         "plain", description="rates by kind of parameter as in DSN, twice as high for biases as Caffe's, or all equal"
     )
+    norm_rate: Positive = Field(1.0, description="multiple of the rate for the biases of batch normalisations")
     pool_rate: Positive = Field(1.0, description="the pools' own multiple of the rate")
     pool_decay: bool = Field(False, description="decay the pools' parameters too")
 
@@ -120,6 +130,14 @@ class Run(BaseModel):
             raise ValueError(f"net: {self.net} has not DSN's factors")
         if self.head_steps and self.net not in SUPERVISED_NETS:
             raise ValueError(f"net: {self.net} has no heads for head_steps")
+        if self.norm != "none" and self.net != "dsn":
+            raise ValueError(f"norm: {self.net} has its own normalisation or none")
+        if self.smoothing and self.loss != "softmax":
+            raise ValueError(f"smoothing: wanted the softmax loss, got {self.loss}")
+        if self.alternate and not self.mirror:
+            raise ValueError("alternate: wanted mirror too")
+        if self.norm_rate != 1 and self.factors == "dsn":
+            raise ValueError("norm_rate: wanted plain or caffe factors, got dsn")
         if self.resize is not None and self.resize < self.image_size:
             raise ValueError(f"resize: wanted at least image_size, {self.image_size}, got {self.resize}")
         if self.schedule == "onecycle" and len(self.rate) > 1:

@@ -1,0 +1,164 @@
+"""Screening: every pool at three common rates, judged on validation images alone; ``docs/results/protocol.md``.
+
+Runs go seed by seed, and within a seed rate by rate over all pools, so that screening may end after any of these.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...explanation.pictures import INK, PALE
+from ...formatting import format_number
+from ..comparison.charts import SERIES, open_figure, render_svg
+from ..runs.presets import preset
+from ..runs.run import Run, standardize_pool
+from .experiment import LABELS, Cell, Figure, Page, Scale, Table
+from .results import Results
+
+TITLE = "Screening: every pool at three learning rates"
+SOURCE = "Not in the paper: docs/results/protocol.md"
+CLAIM = "Chooses, by validation error alone, each pool's rate and the pool that goes on to confirmation."
+POOLS = (
+    "max", "avg", "half", "mixed", "mixed:channel", "gated", "gated:channel", "tree3+gated", "filter",
+    "Mix(Max,Filter)", "Mix(Max,Filter):channel", "Gate(Max,Filter)",
+)  # fmt: skip
+DATA = ("cifar10+", "cifar10")
+FIRST_SEED = 10  # earlier ones were looked at when recipes were chosen
+NETS = ("resnet9", "fast")
+RATES = (1.0, 0.5, 2.0)  # multiples of the preset's, in the order of the runs
+FIELDS: dict[str, Mapping[str, Any]] = {"fast": {"pad": 2}}  # where a recipe's augmentation differs from the usual one
+
+Errors = dict[str, dict[float, dict[int, float]]]  # validation error by pool, rate and seed
+
+
+def choose_nets(scale: Scale) -> Sequence[str]:
+    """The network asked for, or both."""
+    return (scale.changes["net"],) if "net" in scale.changes else NETS
+
+
+def make_run(scale: Scale, net: str, data: str, pool: str, rate: float, seed: int) -> Run:
+    """One run of the protocol."""
+    fields = dict(FIELDS.get(net, {})) if data == "cifar10+" else {"alternate": False}
+    fields = {name: value for name, value in fields.items() if name not in scale.changes}
+    return scale.make_run(data, pool, seed, net=net, rate=(rate,), **fields)
+
+
+def list_rates(scale: Scale, net: str) -> list[float]:
+    """The rates that all pools are screened at, the preset's first."""
+    usual = preset(scale.preset, "cifar10", net=net).rate[0]
+    return [multiple * usual for multiple in RATES]
+
+
+def list_pools(scale: Scale) -> list[str]:
+    """The pools asked for; max is always one of them."""
+    wanted = None if scale.pools is None else {"max", *map(standardize_pool, scale.pools)}
+    return [pool for pool in POOLS if wanted is None or standardize_pool(pool) in wanted]
+
+
+def list_runs(scale: Scale, net: str, data: str) -> list[Run]:
+    """Seed by seed, rate by rate, all pools."""
+    seeds = range(FIRST_SEED, FIRST_SEED + scale.seeds)
+    choices = [(seed, rate, pool) for seed in seeds for rate in list_rates(scale, net) for pool in list_pools(scale)]
+    return [make_run(scale, net, data, pool, rate, seed) for seed, rate, pool in choices]
+
+
+def plan(scale: Scale) -> list[Run]:
+    """The runs of every network on augmented images; without augmentation where that is asked for."""
+    data = scale.choose(DATA) if scale.data else DATA[:1]
+    return [run for net in choose_nets(scale) for name in data for run in list_runs(scale, net, name)]
+
+
+def read_errors(runs: Sequence[Run], results: Results) -> Errors:
+    """The validation errors of the runs that are finished."""
+    errors: Errors = {}
+    for entry in results.find_all(runs):
+        of_pool = errors.setdefault(entry.run.pool, {}).setdefault(entry.run.rate[0], {})
+        of_pool[entry.run.seed] = entry.result.validation_error
+    return errors
+
+
+def choose_rates(errors: Errors) -> dict[str, tuple[float, float]]:
+    """Each pool's best rate and its mean validation error; only seeds count that all pools have at all their rates."""
+    rates = {pool: sorted(of_pool) for pool, of_pool in errors.items()}
+    seeds = set.intersection(*(set(e) for of_pool in errors.values() for e in of_pool.values())) if errors else set()
+    if not seeds:
+        return {}
+    means = {
+        pool: {rate: statistics.fmean(errors[pool][rate][seed] for seed in seeds) for rate in rates[pool]}
+        for pool in errors
+    }
+    return {pool: min((error, rate) for rate, error in of_pool.items())[::-1] for pool, of_pool in means.items()}
+
+
+def build_page(scale: Scale, results: Results) -> Page:
+    """For each network a table and the curves of what is finished."""
+    parts: list[Table | Figure] = []
+    answer, record = [], {}
+    data = scale.choose(DATA) if scale.data else DATA[:1]
+    for net in choose_nets(scale):
+        for name in data:
+            runs = list_runs(scale, net, name)
+            errors = read_errors(runs, results)
+            done = sum(len(of_rate) for of_pool in errors.values() for of_rate in of_pool.values())
+            answer.append(f"{net}, {LABELS[name]}: {done} of {len(runs)} runs are finished.")
+            if not errors:
+                continue
+            answer += describe_choice(errors)
+            parts += [build_table(net, errors), draw_curves(net, errors)]
+            record[f"{net}, {name}"] = {
+                pool: {f"{rate:g}": list(of_rate.values()) for rate, of_rate in of_pool.items()}
+                for pool, of_pool in errors.items()
+            }
+    return Page(answer, parts, ["Test errors play no part in any choice here."], record)
+
+
+def describe_choice(errors: Errors) -> list[str]:
+    """The pool with the least validation error, if every pool is finished at as many rates and seeds."""
+    counts = {len(of_rate) for of_pool in errors.values() for of_rate in of_pool.values()}
+    rates = {tuple(sorted(of_pool)) for of_pool in errors.values()}
+    chosen = choose_rates(errors)
+    if len(rates) > 1 or not chosen:
+        return ["Not all pools are finished at the same rates: nothing is chosen yet."]
+    pool = min(chosen, key=lambda name: chosen[name][1])
+    rate, error = chosen[pool]
+    fewest = min(counts)
+    seeds = "1 seed" if fewest == 1 else f"{fewest} seeds"
+    over = f"over {len(next(iter(rates)))} rates and {seeds}"
+    return [f"Least validation error {over}: {pool} at {rate:g} ({format_number(error)} %)."]
+
+
+def build_table(net: str, errors: Errors) -> Table:
+    """Validation errors, seed by seed, of every pool at every rate."""
+    rates = sorted({rate for of_pool in errors.values() for rate in of_pool})
+    rows = []
+    for pool, of_pool in errors.items():
+        cells = [
+            Cell(" / ".join(format_number(of_pool[rate][seed]) for seed in sorted(of_pool[rate])))
+            if rate in of_pool
+            else Cell("–")
+            for rate in rates
+        ]
+        rows.append([Cell(pool), *cells])
+    heads = [net, *(f"rate {rate:g}" for rate in rates)]
+    return Table(heads, rows, "Validation error after the last epoch in %, seed by seed.")
+
+
+def draw_curves(net: str, errors: Errors) -> Figure:
+    """The mean validation error of each pool by rate."""
+    with open_figure(3.6) as (figure, axes):
+        for place, (pool, of_pool) in enumerate(errors.items()):
+            rates = sorted(of_pool)
+            means = [statistics.fmean(of_pool[rate].values()) for rate in rates]
+            style = {"color": SERIES[place % len(SERIES)], "linestyle": "-" if place < len(SERIES) else "--"}
+            axes.plot(rates, means, marker="o", markersize=3.5, linewidth=1.6, label=pool, **style)
+        axes.set_xscale("log")
+        ticks = sorted({rate for of_pool in errors.values() for rate in of_pool})
+        axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+        axes.minorticks_off()
+        axes.set(xlabel="peak of the learning rate", ylabel="validation error, %")
+        axes.grid(axis="y", color=PALE, linewidth=0.7)
+        axes.legend(frameon=False, fontsize=7.5, labelcolor=INK, ncols=2)
+        svg = render_svg(figure, f"Validation error by rate, {net}")
+    return Figure(svg, f"{net}: mean validation error over seeds by learning rate", wide=True)

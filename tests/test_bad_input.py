@@ -68,6 +68,11 @@ CASES = {
     "share": (lambda: GatedPool2d(3, share="rows"), ValueError, "GatedPool2d: share must be one of layer, region, channel, region_channel, net, got 'rows'"),
     "start": (lambda: GatedPool2d(3, start="zero"), ValueError, "GatedPool2d: start must be one of paper, neutral, spread, tournament, got 'zero'"),
     "std": (lambda: GatedPool2d(3, std=-1), ValueError, "GatedPool2d: std must be a number of at least 0, got -1"),
+    "std of another start": (
+        lambda: GatedPool2d(3, std=0.1),
+        ValueError,
+        "GatedPool2d: std is that of start='paper', got std=0.1 with start='spread'",
+    ),
     "channels": (lambda: GatedPool2d(3, channels=0), ValueError, "GatedPool2d: channels must be at least 1, got 0"),
     "channels of text": (lambda: GatedPool2d(3, channels="3"), TypeError, "GatedPool2d: channels must be an int, got '3'"),
     "grid": (lambda: GatedPool2d(3, grid=(1, 2, 3)), ValueError, r"GatedPool2d: grid must be one int or 2, got \(1, 2, 3\)"),

@@ -57,7 +57,7 @@ def test_the_signature_of_a_pool_by_tree():
     ]  # fmt: skip
     assert {p.name: p.default for p in ours.values() if p.kind == p.KEYWORD_ONLY} == {
         "share": "layer", "channels": None, "grid": None, "count_include_pad": False,
-        "start": "paper", "std": 0.5, "device": None, "dtype": None,
+        "start": "spread", "std": 0.5, "device": None, "dtype": None,
     }  # fmt: skip
 
 
@@ -72,7 +72,9 @@ def test_it_stands_where_a_max_pool_stood(layer):
 
 
 def test_arguments_are_attributes_and_may_be_set():
-    layer = GatedPool2d((3, 2), 2, 1, 1, False, True, share="channel", channels=4, count_include_pad=True, std=0.1)
+    layer = GatedPool2d(
+        (3, 2), 2, 1, 1, False, True, share="channel", channels=4, count_include_pad=True, start="paper", std=0.1
+    )
     for name, value in {
         "kernel_size": (3, 2), "stride": 2, "padding": 1, "dilation": 1, "return_indices": False, "ceil_mode": True,
         "share": "channel", "channels": 4, "grid": None, "count_include_pad": True, "start": "paper", "std": 0.1,
@@ -97,7 +99,7 @@ def test_arguments_are_attributes_and_may_be_set():
         GatedPool2d(3, 2, ceil_mode=True, share="region", grid=(4, 5)),
         TreePool2d(3, 2, levels=3, start="neutral"),
         GatedPool3d((1, 2, 3), share="channel", channels=3, count_include_pad=True),
-        Pool2d(ODD, 3, 2, std=0.1),
+        Pool2d(ODD, 3, 2, start="paper", std=0.1),
         StochasticPool2d(3, 2, 1),
     ],
     ids=str,
@@ -166,12 +168,12 @@ def test_parameter_counts_of_the_paper():
 
 
 def test_start_values():
-    big = Pool2d(make_tree(4), 3, share="region_channel", channels=64, grid=4)
+    big = Pool2d(make_tree(4), 3, share="region_channel", channels=64, grid=4, start="paper")
     assert big.weight.mean().abs() < 0.01
     assert big.weight.std().item() == pytest.approx(0.5, rel=0.02)
-    assert Pool2d(make_tree(4), 3, share="channel", channels=256, std=0.1).weight.std().item() == pytest.approx(
-        0.1, rel=0.05
-    )
+    assert Pool2d(
+        make_tree(4), 3, share="channel", channels=256, start="paper", std=0.1
+    ).weight.std().item() == pytest.approx(0.1, rel=0.05)
     mixes = Pool2d(Mix(Mix(Max(), Avg(), 0.2), Max(), 0.7), 3)
     assert mixes.mix.flatten().tolist() == pytest.approx([0.7, 0.2])
     before = big.weight.clone()

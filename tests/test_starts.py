@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
+import learnpool
 from learnpool import Avg, Filter, Gate, Max, Mix, Pool1d, Pool2d, Pool3d, TreePool2d, explain
+from learnpool.lab.runs.presets import preset
 from learnpool.starts import SHARPNESS, STARTS
 
 SIDES = Gate(Filter(), Mix(Max(), Avg()))
@@ -84,3 +87,20 @@ def test_gates_have_a_gradient_from_the_first_step_on(start):
     layer(torch.rand(16, 8, 17, 17)).square().mean().backward()
     assert (layer.weight.grad.flatten(1).norm(dim=1) > 1e-5).all()
     assert all(gate.entropy < 1 for pool in explain(layer, torch.rand(4, 8, 17, 17)).pools for gate in pool.gates)
+
+
+def test_layers_names_and_convert_begin_alike():
+    net = nn.Sequential(nn.MaxPool2d(3, 2))
+    learnpool.convert(net, "tree2")
+    layers = TreePool2d(3, 2), learnpool.make_pool("tree2", 3, 2), net[0]
+    assert (
+        {layer.start for layer in layers} == {"spread"} == {preset(name, "digits").start for name in ("modern", "cpu")}
+    )
+    weights = []
+    for layer in layers:
+        torch.manual_seed(0)
+        layer.reset_parameters()
+        weights.append(layer.weight)
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+    assert preset("paper", "digits").start == "paper"

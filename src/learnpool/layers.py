@@ -14,6 +14,7 @@ from .ops import adaptive
 from .ops.operator import check_input
 from .ops.window import Size, Window, fill_signature
 from .parameters import TreeParameters
+from .starts import DEFAULT_START, DEFAULT_STD
 from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
@@ -76,8 +77,8 @@ class _Pool(_WindowLayer, TreeParameters):
         channels: int | None = None,
         grid: int | Sequence[int] | None = None,
         count_include_pad: bool = False,
-        start: str = "paper",
-        std: float = 0.5,
+        start: str = DEFAULT_START,
+        std: float = DEFAULT_STD,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -111,7 +112,7 @@ class _Pool(_WindowLayer, TreeParameters):
 
     def _options_repr(self) -> str:
         defaults: dict[str, Any] = {"share": "layer", "channels": None, "grid": None, "count_include_pad": False}
-        defaults |= {"start": "paper", "std": 0.5}
+        defaults |= {"start": DEFAULT_START, "std": DEFAULT_STD}
         options = {key: getattr(self, key) for key, default in defaults.items() if getattr(self, key) != default}
         return "".join(f", {key}={value!r}" for key, value in options.items())
 
@@ -128,8 +129,8 @@ class Pool2d(_Pool):
     From ``kernel_size`` to ``ceil_mode`` the arguments are ``nn.MaxPool2d``'s, in its order. ``share`` says who shares
     the parameters: ``layer``, ``region``, ``channel``, ``region_channel``, or ``net`` (see ``tie``); ``channels`` and
     ``grid`` (the output height and width) may be left to the first input. ``count_include_pad`` is ``nn.AvgPool2d``'s.
-    Masks and filters start N(0, std); ``start`` may also be ``"neutral"``, ``"spread"`` or ``"tournament"``
-    (``learnpool.starts`` says what they are).
+    ``start`` says where masks and filters begin: ``"spread"`` as in ``convert``, ``"neutral"``, ``"tournament"``, or
+    ``"paper"``, N(0, std) (``learnpool.starts`` has the formulas and the reasons).
 
     >>> Pool2d(Gate(Filter(), Mix(Max(), Avg())), 3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])

@@ -17,7 +17,7 @@ from .ops.clamp import clamp_proportions
 from .ops.operator import FLOATS
 from .ops.transforms import choose_form
 from .ops.window import format_size
-from .starts import STARTS, fill_weight
+from .starts import DEFAULT_STD, STARTS, fill_weight
 from .tree import Tree, decode
 
 
@@ -52,6 +52,8 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             raise ValueError(f"{name}: start must be one of {', '.join(STARTS)}, got {start!r}")
         if isinstance(std, bool) or not isinstance(std, (int, float)) or not 0 <= std < math.inf:
             raise ValueError(f"{name}: std must be a number of at least 0, got {std!r}")
+        if std != DEFAULT_STD and start != "paper":
+            raise ValueError(f"{name}: std is that of start='paper', got std={std} with start={start!r}")
         if dtype is not None and dtype not in FLOATS:
             raise TypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {dtype}")
         self.tree = tree

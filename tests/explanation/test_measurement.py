@@ -92,7 +92,7 @@ def by_loop(pool, x):
 @pytest.mark.parametrize("tree", [Gate(Max(), Avg()), make_tree(3), TWO, ODD], ids=str)
 @pytest.mark.parametrize("window", [W(3, 2, 1), W((2, 3), (1, 2), (1, 0), (2, 1), True)], ids=str)
 def test_statistics_are_those_of_a_loop_over_regions(tree, window, share):
-    pool = Pool2d(tree, *window[:4], ceil_mode=window.ceil_mode, share=share, std=1.5)
+    pool = Pool2d(tree, *window[:4], ceil_mode=window.ceil_mode, share=share, start="paper", std=1.5)
     x = torch.randn(2, 3, 6, 7) * 1.5
     pool(x)
     found = learnpool.explain(pool, x).pools[0].gates

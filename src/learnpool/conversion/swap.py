@@ -12,7 +12,7 @@ from torch import nn
 
 from .. import sharing
 from ..names import parse
-from ..starts import STARTS
+from ..starts import DEFAULT_START, STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
@@ -49,7 +49,7 @@ def convert(
     skip: Choice | None = None,
     replace: Sequence[str] = ("max",),
     share: str | None = None,
-    start: str = "spread",
+    start: str = DEFAULT_START,
     optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     example: Any = None,
 ) -> Report:

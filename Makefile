@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-aarch64 test-baseline test-clang test-sanitize test-triton test-zoo check format clean
+.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-sanitize test-triton test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -81,6 +81,29 @@ test-triton: .venv-triton-$(TRITON)/.installed
 test-zoo: .venv-zoo/.installed
 	.venv-zoo/bin/python tools/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
 
+# What a release uploads, in dist/: the sdist, a wheel built from it for Linux with the kernels, and one for any other platform without them.
+# PyTorch's own wheels need glibc 2.28, so ours may too.
+PLATFORM := manylinux_2_28_$(shell uname -m)
+TORCH_LIBRARIES := --exclude libc10.so --exclude libtorch.so --exclude libtorch_cpu.so
+dist: .venv-dist/.installed
+	rm -rf dist build/dist
+	LEARNPOOL_REQUIRE_KERNELS=1 .venv-dist/bin/python -m build --outdir build/dist
+	PATH="$(CURDIR)/.venv-dist/bin:$$PATH" auditwheel repair --plat $(PLATFORM) --only-plat $(TORCH_LIBRARIES) --wheel-dir dist build/dist/*.whl
+	cp build/dist/*.tar.gz dist
+	LEARNPOOL_PURE=1 .venv-dist/bin/python -m build --wheel
+	.venv-dist/bin/twine check --strict dist/*
+	.venv-dist/bin/abi3audit --strict --report dist/*abi3*.whl
+	.venv-dist/bin/check-wheel-contents dist/*.whl
+
+# Installs dist/ into fresh environments, with a compiler and without, and compares the kernels with the reference.
+test-dist: $(VENV)/.installed
+	LEARNPOOL_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_distribution.py
+
+# The site, in site/. It opens from the folder, too, without the search, and fetches nothing from elsewhere.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --clean
+	$(BIN)/python tools/check_site.py site
+
 check: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -95,17 +118,22 @@ format: $(VENV)/.installed
 	$(BIN)/clang-format -i $(CPP)
 
 clean:
-	rm -rf $(VENV) .venv-zoo .venv-triton-* build dist src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-dist .venv-zoo .venv-triton-* build dist site src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch setuptools wheel ninja numpy
-	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,ray,tensorboard,dev]"
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[lab,ray,tensorboard,docs,dev]"
 	@touch $@
 
 .venv-zoo/.installed: tools/zoo/requirements.txt constraints.txt $(wildcard src/learnpool/ops/cpu/*)
 	$(PYTHON) -m venv .venv-zoo
 	.venv-zoo/bin/pip install --quiet torch setuptools wheel ninja numpy
 	.venv-zoo/bin/pip install --quiet --no-build-isolation --editable . --requirement tools/zoo/requirements.txt
+	@touch $@
+
+.venv-dist/.installed: tools/dist-requirements.txt constraints.txt
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/pip install --quiet --requirement tools/dist-requirements.txt
 	@touch $@

@@ -1,4 +1,4 @@
-"""The code of README and guide runs, from top to bottom, and prints what the pages say it prints.
+"""The code of every page runs, from top to bottom, and prints what the page says it prints.
 
 Each ``python`` block is run; a ``text`` block is what the block before it prints. On the line before a block,
 ``<!-- not run: reason -->`` leaves it out, and ``<!-- numbers vary: reason -->`` compares all but the numbers.
@@ -8,9 +8,9 @@ import ast
 import re
 
 import pytest
-from pages import PAGES, ROOT, name_page, read_blocks
+from pages import PAGES, name_page, read_blocks
 
-RUN = [page for page in PAGES if page.parent.name == "guide" or page == ROOT / "README.md"]
+RUN = [page for page in PAGES if any(block.language == "python" for block in read_blocks(page))]
 TRAINING = ("explain", "fine-tune", "predict")  # pages that train a network, and assert something about it
 NUMBER = re.compile(r"[−-]?\d[\d.,]*(?:e[−+-]?\d+)?")
 
@@ -67,4 +67,4 @@ def test_every_block_says_what_it_is(page):
 
 
 def test_there_are_pages():
-    assert {"README", "convert", "compare", "explain", "train"} <= {page.stem for page in RUN}
+    assert {"README", "index", "idea", "convert", "compare", "explain", "train"} <= {page.stem for page in RUN}

@@ -1,0 +1,52 @@
+"""The figure of every pool answers what learnpool answers."""
+
+import re
+
+import pytest
+import torch
+from pages import ROOT
+
+from browser import render
+from learnpool import Avg, Filter, Gate, Max, Min, Mix, Pool2d
+
+REGION = (-0.3, 0.8, 0.8, 0.0, -0.9, 0.25, 1.0, 0.1, -0.45)  # with a tie, a zero and negative cells
+SCALARS = {"a": 0.3, "beta": -2.5, "r": 6.0, "p": 4.5}
+MASK = (-1, -1, -1, -1, 4, -1, -1, -1, -1)
+FILTER = (0, -0.25, 0, -0.25, 2, -0.25, 0, -0.25, 0)
+
+
+def answer(tree, weight=None):
+    layer = Pool2d(tree, 3).double()
+    with torch.no_grad():
+        if weight is not None:
+            layer.weight.copy_(torch.tensor(weight, dtype=torch.float64).reshape(layer.weight.shape))
+        return layer(torch.tensor(REGION, dtype=torch.float64).reshape(1, 1, 3, 3)).item()
+
+
+def expected():
+    return {
+        "max": answer(Max()),
+        "min": answer(Min()),
+        "avg": answer(Avg()),
+        "mixed": answer(Mix(Max(), Avg(), a=SCALARS["a"])),
+        "gated": answer(Gate(Max(), Avg()), MASK),
+        "filter": answer(Filter(), FILTER),
+    }
+
+
+def test_the_figure_computes_what_learnpool_computes(tmp_path):
+    page = tmp_path / "page.html"
+    script = (ROOT / "docs" / "assets" / "pools.js").read_text(encoding="utf-8")
+    state = "&".join([f"cells={','.join(map(str, REGION))}", *(f"{k}={v}" for k, v in SCALARS.items())])
+    page.write_text(
+        f'<!doctype html><meta charset="utf-8"><div class="pools-figure"></div>'
+        f"<script>location.hash = '{state}'</script><script>{script}</script>",
+        encoding="utf-8",
+    )
+    dom, console = render(page, tmp_path / "profile")
+    assert not console
+    shown = {pool: float(value) for pool, value in re.findall(r'data-pool="(\w+)" data-value="([^"]+)"', dom)}
+    wanted = expected()
+    assert set(wanted) <= set(shown)
+    for pool, value in wanted.items():
+        assert shown[pool] == pytest.approx(value, abs=1e-6), pool

@@ -1,0 +1,35 @@
+"""The site builds without a warning, and every link in it leads somewhere."""
+
+import importlib.util
+import logging
+
+import pytest
+from pages import ROOT
+
+import check_site
+
+if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("mkdocstrings") is None:
+    pytest.skip("needs mkdocs-material and mkdocstrings (the extra docs)", allow_module_level=True)
+
+
+@pytest.mark.filterwarnings("ignore")  # of mkdocs's own plugins
+def test_the_site_builds_without_warnings(tmp_path, monkeypatch, caplog):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    monkeypatch.chdir(ROOT)
+    with caplog.at_level(logging.WARNING, "mkdocs"):
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=False))
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert list(check_site.find_problems(tmp_path)) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    text = '<a href="b.html">1</a><a href="#no">2</a><a href="#yes">3</a><i id="yes"></i><script src="https://a.b/c"></script>'
+    (tmp_path / "a.html").write_text(text, encoding="utf-8")
+    assert list(check_site.find_problems(tmp_path)) == [
+        "a.html: b.html leads nowhere",
+        "a.html: #no has no such anchor",
+        "a.html: fetches https://a.b/c",
+    ]

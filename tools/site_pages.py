@@ -1,0 +1,66 @@
+"""A hook of mkdocs: pages that live outside docs/ become pages of the site, and links follow them.
+
+CONTRIBUTING.md and CHANGELOG.md are taken from the root; the page of examples is made from examples/. A link to a
+source file has no page to lead to, so the site shows its name alone.
+"""
+
+import ast
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}  # by place
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files, config):
+    """Add the pages from outside docs/."""
+    for place, page in PAGES.items():
+        if page != "index.md":
+            text = move_links((ROOT / place).read_text(encoding="utf-8"), "")
+            files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "examples.md", content="\n".join(list_examples())))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links out of docs/, as they are written for readers of the repository, in the site."""
+    if page.file.generated_by:
+        return markdown
+    return move_links(markdown, str(PurePosixPath("docs", page.file.src_uri).parent))
+
+
+def move_links(text, folder):
+    """Links relative to ``folder`` of the repository, as links between pages of the site; those to source are text."""
+
+    def move(match):
+        words, link, anchor = match[1], match[2], match[3] or ""
+        if "://" in link or link.startswith("mailto:"):
+            return match[0]
+        place = normpath(str(PurePosixPath(folder, link)))
+        here = relpath(folder or "docs", "docs") if folder.startswith("docs") else "."
+        if place in PAGES:
+            return f"[{words}]({relpath(PAGES[place], here)}{anchor})"
+        if place.startswith("examples"):
+            return f"[{words}]({relpath('examples.md', here)})"
+        if place == "docs" or place.startswith("docs/"):
+            return f"[{words}]({relpath(place, f'docs/{here}')}{anchor})"
+        return words
+
+    return LINK.sub(move, text)
+
+
+def list_examples():
+    """The page of examples: what each says of itself, and its code."""
+    yield "# Examples\n"
+    yield (ROOT / "examples" / "README.md").read_text(encoding="utf-8").partition("\n")[2]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        module = ast.parse(source)
+        first = module.body[1].lineno - 1  # behind the docstring
+        yield f"## {ast.get_docstring(module).splitlines()[0].rstrip('.')}\n"
+        yield f"`examples/{path.name}`\n"
+        yield f"```python\n{''.join(source.splitlines(True)[first:])}```\n"

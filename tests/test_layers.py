@@ -252,7 +252,7 @@ def test_forward_does_not_touch_the_parameter():
 @pytest.mark.parametrize("a", [-0.5, 0.0, 0.3, 1.0, 1.5])
 def test_a_layer_is_the_pool_of_its_proportions(a):
     """Clamp and pool are one step of autograd in a layer: every gradient, each alone, and second derivatives."""
-    layer = Pool2d(ODD, 3, 2, 1, dtype=torch.float64)
+    layer = Pool2d(ODD, 3, 2, 1, start="paper", dtype=torch.float64)
     with torch.no_grad():
         layer.mix.fill_(a)
     x = distinct(2, 3, 7, 6).requires_grad_()

@@ -35,8 +35,13 @@ def format_machine(record: dict) -> str:
 
 
 def format_speed_table() -> Iterator[str]:
-    """The README's table: forward + backward over nn.MaxPool2d, for both memory layouts."""
-    layouts = {"contiguous": Bench("nchw"), "channels_last": Bench("channels_last")}
+    """The README's table: forward + backward over nn.MaxPool2d, for both memory layouts, with all vectors and AVX2."""
+    layouts = {
+        "contiguous": Bench("nchw"),
+        "contiguous, AVX2 only": Bench("avx2-nchw"),
+        "channels_last": Bench("channels_last"),
+        "channels_last, AVX2 only": Bench("avx2-channels_last"),
+    }
     columns = [*POOLS, "gated by hand"]
     yield "| memory layout | " + " | ".join(columns) + " |"
     yield "|---|" + "---|" * len(columns)

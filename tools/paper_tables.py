@@ -1,10 +1,10 @@
 """Tables of the paper's experiments: our pools beside max, and our numbers beside the paper's."""
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 from cpu_tables import RESULTS
@@ -16,7 +16,7 @@ from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import format_value
 from learnpool.lab.runs.run import Run
-from run_tables import format_start, read
+from run_tables import format_start, list_runs
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def compare_pools(setting: Setting, pools: Iterable[str] = POOLS) -> dict[str, P
     return setting.results.summarize(group_runs(setting, pools))
 
 
-def format_machines(directories: Iterable[Path]) -> str:
+def format_machines(starts: Iterable[list[dict]]) -> str:
     """Where and when runs were started, each machine once, with the first and the last day."""
     days = dict[str, set[str]]()
-    for directory in directories:
-        machine, _, day = format_start(read(directory, "env")["starts"][0]).rpartition(", ")
+    for first, *_ in starts:
+        machine, _, day = format_start(first).rpartition(", ")
         days.setdefault(machine, set()).add(day)
     return "; ".join(f"{machine}, {' to '.join(sorted({min(d), max(d)}))}" for machine, d in sorted(days.items()))
 
@@ -111,7 +111,7 @@ def format_answer_table() -> Iterator[str]:
         for entry in setting.results.find_all(runs)
     )
     yield ""
-    yield f"Trained on {format_machines(entry.path for entry in entries)}."
+    yield f"Trained on {format_machines(entry.starts for entry in entries)}."
 
 
 def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[str]:
@@ -207,7 +207,8 @@ def format_figures_table() -> Iterator[str]:
     for name in ("invariance", "tsne", "timing", "configurations", *reproduce.LARGE):
         experiment = reproduce.find(name)
         folder = LARGE.folder if name in reproduce.LARGE else "paper"
-        answer = " ".join(read(RESULTS / folder, name)["answer"])
+        page_data = json.loads((RESULTS / folder / f"{name}.json").read_text(encoding="utf-8"))
+        answer = " ".join(page_data["answer"])
         page = f"[`{name}`](results/{folder}/{name}.html)"
         yield f"| {page} | {experiment.SOURCE} | {experiment.CLAIM} | {answer} |"
 
@@ -229,9 +230,9 @@ def format_runs_table() -> Iterator[str]:
         "test",
     ]
     groups: dict[tuple[str, ...], list[dict]] = {}
-    directories = sorted(path.parent for path in (RESULTS / "paper").rglob("result.json"))
-    for directory in directories:
-        groups.setdefault(describe_run(read(directory, "run")), []).append(read(directory, "result"))
+    lines = [line for path in sorted((RESULTS / "paper").rglob("runs.jsonl")) for line in list_runs(path)]
+    for line in lines:
+        groups.setdefault(describe_run(line["run"]), []).append(line["result"])
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for cells, results in sorted(groups.items()):
@@ -239,7 +240,7 @@ def format_runs_table() -> Iterator[str]:
         yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
     yield ""
     yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
-    yield f"Trained on {format_machines(directories)}."
+    yield f"Trained on {format_machines(line['starts'] for line in lines)}."
 
 
 def describe_run(run: dict) -> tuple[str, ...]:

@@ -1,22 +1,22 @@
-"""Tables of training runs, from the run directories kept in docs/results."""
+"""Tables of training runs, from the studies kept in docs/results."""
 
-import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 from cpu_tables import RESULTS
+from learnpool.lab.runs.studies import read_study
 
 
-def read(directory: Path, name: str) -> dict:
-    """A file of a run directory."""
-    return json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+def list_runs(path: Path) -> list[dict]:
+    """The lines of a study that are runs."""
+    return [line for line in read_study(path).values() if "run" in line]
 
 
 def format_baseline_table() -> Iterator[str]:
     """The `cpu` preset with max pools on CIFAR10."""
-    directory = RESULTS / "baseline"
-    result, start = read(directory, "result"), read(directory, "env")["starts"][0]
+    (line,) = list_runs(RESULTS / "baseline.jsonl")
+    result, start = line["result"], line["starts"][0]
     yield "| | |"
     yield "|---|---|"
     yield f"| test error after the last epoch | {result['test_error']:.2f} % |"
@@ -30,8 +30,8 @@ def format_baseline_table() -> Iterator[str]:
 
 def format_pool_rate_table() -> Iterator[str]:
     """How far gates move at the pools' own learning rate: runs that differ in `pool_rate` and seed alone."""
-    directories = sorted((RESULTS / "pool-rate").iterdir())
-    results = [(read(directory, "run"), read(directory, "result")) for directory in directories]
+    lines = list_runs(RESULTS / "pool-rate.jsonl")
+    results = [(line["run"], line["result"]) for line in lines]
     gates = [name for name in results[0][1]["pools"] if name.endswith(".entropy")]
     yield "| `pool_rate` | " + " | ".join(f"`{name}`" for name in gates) + " | test error |"
     yield "|---|" + "---|" * (len(gates) + 1)
@@ -42,9 +42,10 @@ def format_pool_rate_table() -> Iterator[str]:
         yield f"| {rate:g} | " + " | ".join(f"{entropy:.2f}" for entropy in entropies) + f" | {error:.2f} % |"
     yield ""
     run, seeds = results[0][0], {run["seed"] for run, _ in results}
-    start = format_start(read(directories[0], "env")["starts"][0])
+    start = format_start(lines[0]["starts"][0])
     settings = f"{run['data']}, `{run['net']}`, start `{run['start']}`, {run['epochs']} epochs"
-    yield f"{settings}, means over {len(seeds)} seeds; {start}."
+    yield f"{settings}, means over {len(seeds)} seeds;"
+    yield f"{start}."
 
 
 def format_start(start: dict) -> str:

@@ -1,5 +1,6 @@
 """Numbers in the pages are those of the files they come from."""
 
+import json
 import re
 
 import pytest
@@ -9,9 +10,10 @@ from torch import nn
 import architecture_figure
 import generate_docs
 import learnpool
-from learnpool.lab.runs.directory import Result, read_metrics, read_result
+from learnpool.lab.runs.directory import make_result
 from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import parse_run
+from learnpool.lab.runs.studies import read_study
 
 SOURCE = ROOT / "src" / "learnpool"
 RESULTS = ROOT / "docs" / "results"
@@ -64,13 +66,12 @@ def test_a_broken_marker_is_an_error(text):
 
 
 def test_the_baseline_is_the_cpu_presets():
-    directory = RESULTS / "baseline"
-    run, result = parse_run((directory / "run.json").read_text(encoding="utf-8")), read_result(directory)
-    assert isinstance(result, Result)
+    (line,) = read_study(RESULTS / "baseline.jsonl").values()
+    run, result = parse_run(json.dumps(line["run"])), make_result(line["result"] | {"id": line["id"]})
     nothing_to_start = {"start": "neutral", "pool_rate": 1.0}  # as the preset had them for all; max pools have neither
     assert run == preset("cpu", "cifar10", **nothing_to_start)
     assert result.id == run.id
-    metrics = read_metrics(directory)
+    metrics = line["metrics"]
     assert (len(metrics), metrics[-1]["validation_error"]) == (run.epochs, result.validation_error)
 
 

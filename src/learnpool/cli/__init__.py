@@ -78,7 +78,7 @@ def build() -> "typer.Typer":
     """The commands."""
     import typer
 
-    from . import bench, calibration, compare, data, doctor, evaluate, look, predict, reproduce, train
+    from . import bench, calibration, compare, data, doctor, evaluate, look, pack, predict, reproduce, train
 
     app = typer.Typer(
         rich_markup_mode=None, help="Pooling that learns, for PyTorch. Example: learnpool compare --data digits"
@@ -122,7 +122,7 @@ def build() -> "typer.Typer":
         print_versions()
 
     commands = compare.compare, train.train, predict.predict, evaluate.evaluate, reproduce.reproduce
-    for command in (*commands, look.look, calibration.calibration, figure, info, doctor.doctor):
+    for command in (*commands, pack.pack, look.look, calibration.calibration, figure, info, doctor.doctor):
         app.command()(command)
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")

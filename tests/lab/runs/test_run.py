@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from learnpool.lab.runs.presets import PRESETS, preset
 from learnpool.lab.runs.run import Run, RunError, make_run, parse_run
 from learnpool.lab.runs.schedule import make_schedule
+from learnpool.lab.runs.studies import read_study
 
 
 def test_a_run_is_frozen():
@@ -54,11 +55,13 @@ def test_every_field_is_in_the_id(name):
 
 
 def test_a_new_field_leaves_older_ids_alone():
-    """Those of published runs, whose ``run.json`` is older than some fields."""
-    paths = sorted((Path(__file__).parents[3] / "docs/results").glob("**/*-*-*/run.json"))
-    assert len(paths) > 5
-    for path in paths:
-        assert parse_run(path.read_text()).id == path.parent.name
+    """Those of published runs, whose descriptions are older than some fields."""
+    studies = sorted((Path(__file__).parents[3] / "docs/results").rglob("*.jsonl"))
+    lines = [line for path in studies for line in read_study(path).values() if "run" in line]
+    assert len(lines) > 150
+    assert any("accumulate" not in line["run"] for line in lines)
+    for line in lines:
+        assert parse_run(json.dumps(line["run"])).id == line["id"]
 
 
 def test_the_id_is_a_file_name_to_read():

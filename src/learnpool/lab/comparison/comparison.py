@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class FinishedRun:
     starts: list[dict[str, Any]]  # where and when it was begun and resumed
     classes: tuple[str, ...]
     digest: str  # of the images
+    measured: Mapping[str, Any] = field(default_factory=dict)  # of its network, where it is known without the weights
 
     @property
     def chance_error(self) -> float:
@@ -122,6 +124,17 @@ def read_run(path: Path) -> FinishedRun:
     return FinishedRun(path, run, result, metrics, directory.read_starts(path), tuple(saved["classes"]), saved["data"])
 
 
+def read_line(out: Path, line: Mapping[str, Any]) -> FinishedRun:
+    """The run of a line of a study that stands for the directory ``out``; RunError if it is not complete."""
+    try:
+        result = directory.make_result({**line["result"], "id": line["id"]})
+        known = tuple(line["classes"]), line["data"], line["measured"]
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"{out}.jsonl: the line of {line['id']} is damaged") from None
+    run = parse_run(json.dumps(line["run"]))
+    return FinishedRun(out / line["id"], run, result, line["metrics"], line["starts"], *known)
+
+
 def read_training(pool: str, runs: Sequence[FinishedRun]) -> PoolTraining:
     """How the runs of one pool trained."""
     return PoolTraining(
@@ -140,8 +153,8 @@ def format_command(runs: Sequence[Run], out: str | None = None, data_dir: str | 
     name = min(changes, key=lambda name: len(changes[name]))
     words = ["learnpool", "compare", "--data", run.data, "--pools", ",".join(pools), "--seeds", str(len(seeds))]
     words += ["--preset", name, *(["--model", run.net] if run.net != "dsn" else [])]
-    for field, value in changes[name].items():
-        words += ["--set", f"{field}={_format_value(value)}"]
+    for changed, value in changes[name].items():
+        words += ["--set", f"{changed}={_format_value(value)}"]
     words += ["--data-dir", data_dir] if data_dir is not None else []
     return shlex.join([*words, *(["--out", out] if out is not None else [])])
 

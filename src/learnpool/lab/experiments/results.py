@@ -1,4 +1,4 @@
-"""Finished runs of a directory, read once, and what is measured of their networks afterwards."""
+"""Finished runs of a directory or its study, read once, and what is measured of their networks afterwards."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from typing import Any
 
 from .. import files
 from ..comparison.caveats import find_caveats
-from ..comparison.comparison import FinishedRun, read_run, read_training
+from ..comparison.comparison import FinishedRun, read_line, read_run, read_training
 from ..comparison.summary import PoolSummary, summarize
 from ..runs import directory
 from ..runs.run import Run
+from ..runs.studies import get_study_path, read_study
 
 
 class Results:
-    """The finished runs in ``out``. ``announce`` is told the name of each run or file before it is measured."""
+    """The finished runs in ``out``, and in the study that stands for it.
+
+    ``announce`` is told the name of each run or file before it is measured.
+    """
 
     def __init__(self, out: Path, data_dir: Path | None = None, announce: Callable[[str], None] | None = None) -> None:
         self.out, self.data_dir = out, data_dir
         self.announce = announce or (lambda name: None)
         self._find = cache(self._read)
+        path = get_study_path(out)
+        self.study = read_study(path) if path.exists() else {}
 
     def find(self, run: Run) -> FinishedRun | None:
         """A finished run; None if it is not finished."""
@@ -34,7 +40,9 @@ class Results:
 
     def _read(self, run: Run) -> FinishedRun | None:
         path = self.out / run.id
-        return read_run(path) if directory.read_result(path) is not None else None
+        if directory.read_result(path) is not None:
+            return read_run(path)
+        return read_line(self.out, self.study[run.id]) if run.id in self.study else None
 
     def summarize(self, groups: Mapping[str, Sequence[Run]]) -> dict[str, PoolSummary]:
         """Summaries of groups over the seeds finished by them and by the first, their baseline; none without it."""
@@ -61,6 +69,8 @@ class Results:
         entry = self.find(run)
         if entry is None:
             return None
+        if name in entry.measured:
+            return entry.measured[name]
         path = entry.path / f"{name}.json"
         if not path.exists():
             self.announce(run.id)
@@ -85,6 +95,8 @@ class Results:
 
     def measure_once(self, name: str, make: Callable[[], Any]) -> Any:
         """The value of ``make()``, cached as ``name.json`` beside the runs."""
+        if name in self.study:
+            return self.study[name]["value"]
         path = self.out / f"{name}.json"
         if not path.exists():
             self.announce(name)

@@ -66,18 +66,22 @@ def read_result(directory: Path) -> Result | None:
     """The result of a run that is done, None of one that is not."""
     path = directory / "result.json"
     try:
-        record = records.read_record(path)
-        records.check_fields(record, RESULT)
-        records.check_fields(record["images"], dict.fromkeys(("train", "validation", "test"), int))
-        if not all(map(records.is_number, record["pools"].values())):
-            raise ValueError("statistics are numbers")
-        if any(not 0 <= record[name] <= 100 for name in ("test_error", "validation_error", "train_error")):
-            raise ValueError("an error is a percentage")
-        return Result(**record)
+        return make_result(records.read_record(path))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
         raise RunError(f"{path} is not a result, or damaged; remove it to train again") from None
+
+
+def make_result(record: dict[str, Any]) -> Result:
+    """The result a record describes; ValueError or TypeError if it is none."""
+    records.check_fields(record, RESULT)
+    records.check_fields(record["images"], dict.fromkeys(("train", "validation", "test"), int))
+    if not all(map(records.is_number, record["pools"].values())):
+        raise ValueError("statistics are numbers")
+    if any(not 0 <= record[name] <= 100 for name in ("test_error", "validation_error", "train_error")):
+        raise ValueError("an error is a percentage")
+    return Result(**record)
 
 
 def read_metrics(directory: Path) -> list[dict[str, Any]]:

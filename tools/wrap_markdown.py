@@ -18,27 +18,28 @@ STARTS_SOMETHING = re.compile(r"([-*+#>|]|\d+[.)])($|\s)|[#>|]")
 
 def wrap(text):
     """The text of a page with its long paragraphs wrapped."""
-    return "".join(line for paragraph in split_paragraphs(text) for line in wrap_paragraph(paragraph))
+    groups = ((wrap_paragraph(lines) if prose else lines) for prose, lines in split_paragraphs(text))
+    return "".join(line for group in groups for line in group)
 
 
 def split_paragraphs(text):
-    """The lines of a page in groups; a group of prose is a paragraph or a list item, any other line stands alone."""
+    """Groups of lines, and whether they are prose: a paragraph or a list item. Any other line stands alone."""
     group, fenced, generated = [], False, False
     for line in text.splitlines(keepends=True):
         fence = line.lstrip().startswith("```")
         generated = generated or line.startswith("<!-- generated")
         alone = fence or fenced or generated or KEPT.match(line) or not line.strip()
         if group and (alone or ITEM.match(line) or get_indent(line) < get_indent(group[0])):
-            yield group
+            yield True, group
             group = []
         if alone:
-            yield [line]
+            yield False, [line]
         else:
             group.append(line)
         fenced = fenced != fence
         generated = generated and not line.startswith("<!-- end")
     if group:
-        yield group
+        yield True, group
 
 
 def get_indent(line):
@@ -46,11 +47,7 @@ def get_indent(line):
 
 
 def wrap_paragraph(lines):
-    if (
-        max(len(line.rstrip("\n")) for line in lines) <= WIDTH
-        or KEPT.match(lines[0])
-        or (len(lines) == 1 and lines[0].startswith("```"))
-    ):
+    if max(len(line.rstrip("\n")) for line in lines) <= WIDTH:
         return lines
     item = ITEM.match(lines[0])
     first = item[0] if item else " " * get_indent(lines[0])

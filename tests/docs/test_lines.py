@@ -1,0 +1,27 @@
+"""Prose is wrapped below 120 characters; code and tables are left as they are."""
+
+import wrap_markdown
+
+LONG = "word " * 30
+
+
+def test_prose_is_wrapped():
+    wrapped = wrap_markdown.wrap(f"- {LONG}\n  more\n\n{LONG}`a b`\n")
+    assert max(map(len, wrapped.splitlines())) < 120
+    assert wrapped.splitlines()[1].startswith("  word")
+    assert wrapped.endswith(" `a b`\n")
+
+
+def test_code_tables_headings_and_generated_blocks_stay():
+    for text in (
+        f"```sh\n{LONG}\n```\n",
+        f"| {LONG} |\n",
+        f"# {LONG}\n",
+        f"<!-- generated: x -->\n{LONG}\n<!-- end -->\n",
+    ):
+        assert wrap_markdown.wrap(text) == text
+
+
+def test_no_line_begins_with_what_would_make_it_a_list():
+    wrapped = wrap_markdown.wrap("a" * 117 + " - b # c\n")
+    assert len(wrapped.splitlines()) == 1 or not wrapped.splitlines()[1].startswith(("-", "#"))

@@ -1,6 +1,7 @@
 """Who may import whom, what is public, and that the library half needs torch alone."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,15 @@ def test_every_file_has_its_place():
     assert found - {"__init__", "__main__"} == {*LIBRARY, *APPLICATION}
     assert len(list(SOURCE.glob("*.py"))) <= 12
     assert {path.name for path in (SOURCE / "lab").iterdir() if (path / "__init__.py").exists()} == set(FOLDERS)
+
+
+@pytest.mark.parametrize("name", ["learnpool", "learnpool.functional", "learnpool.nets"])
+def test_a_public_module_shows_only_its_public_names(name):
+    module = importlib.import_module(name)
+    shown = {entry for entry in dir(module) if not entry.startswith("_")}
+    assert shown == {entry for entry in module.__all__ if not entry.startswith("_")}
+    for entry in shown - {"functional"}:
+        assert getattr(module, entry).__module__.startswith("learnpool."), entry
 
 
 @pytest.mark.parametrize("name", LIBRARY)

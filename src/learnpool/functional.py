@@ -39,6 +39,11 @@ __all__ = [
     "tree_pool1d", "tree_pool2d", "tree_pool3d",
 ]  # fmt: skip
 
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
 P = ParamSpec("P")
 _MIXED, _GATED = Mix(Max(), Avg()), Gate(Max(), Avg())
 

@@ -122,7 +122,7 @@ def test_info_says_which_kernel_a_gpu_has(learnpool, monkeypatch):
         ("train --pool gatet", 2, "unknown pool 'gatet' (did you mean 'gated'?)"),
         ("train --preset fast", 2, "preset: wanted one of paper, modern, cpu, got 'fast'"),
         ("train --preset CPU", 2, "got 'CPU' (did you mean 'cpu'?)"),
-        ("train --data imagenett", 2, "unknown data 'imagenett'"),
+        ("train --data imagenett", 2, "no folder and no data set 'imagenett'"),
         ("train --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
         ("compare --data=", 2, "run: data: wanted the name of a data set or the path of a folder of images, got ''"),
         ("train --data mnist --data-dir .", 2, "mnist: none of its files found in ."),

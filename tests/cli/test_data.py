@@ -158,7 +158,7 @@ def test_check_what_is_not_there(learnpool):
     assert status == 2
     assert "svhn: wrong\n  svhn: none of its files found in data; `learnpool data get svhn` fetches it\n" in text
     assert "digits: right\n  train: 1,257 images, 122 to 128 of each of 10 classes\n" in text
-    assert "nothing: wrong\n  unknown data 'nothing'; known: " in text
+    assert "nothing: wrong\n  no folder and no data set 'nothing'; data sets: " in text
 
 
 def test_check_a_folder_decodes_every_image(learnpool, tmp_path):
@@ -231,7 +231,7 @@ def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
         ("get mnist --data-dir file", "Not a directory: file/mnist"),
         ("show", "name"),
         ("show mnist", "mnist: none of its files found in data; `learnpool data get mnist` fetches it"),
-        ("show cifar11", "unknown data 'cifar11' (did you mean 'cifar10'?)"),
+        ("show cifar11", "no folder and no data set 'cifar11' (did you mean 'cifar10'?)"),
         ("show digits --out grid.pdf", "--out: wanted a .png or .svg file, got 'grid.pdf'"),
         ("show digits --out nowhere/grid.png", "No such file or directory: nowhere/grid.png"),
         ("show digits --seed -1", "'--seed'"),

@@ -1,11 +1,12 @@
 """Files are written all or nothing."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from learnpool.lab.files import make_directory, open_atomic, write_bytes, write_json
+from learnpool.lab.files import keep_if_used, make_directory, open_atomic, write_bytes, write_json
 
 
 def test_a_file_gets_its_name_when_it_is_complete(tmp_path):
@@ -65,3 +66,16 @@ def test_a_directory_is_made_or_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="file"):
         make_directory(tmp_path / "file")
+
+
+def test_a_directory_that_was_not_used_is_not_left(tmp_path):
+    with pytest.raises(ValueError, match="no"), keep_if_used(tmp_path / "runs" / "compare"):
+        raise ValueError("no")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError), keep_if_used(tmp_path / "runs" / "compare"):
+        shutil.copy(shutil.copy(__file__, tmp_path / "runs" / "other"), tmp_path / "nowhere" / "else")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["other"]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="no"), keep_if_used(tmp_path / "mine"):
+        raise ValueError("no")
+    assert (tmp_path / "mine").is_dir()  # it was there before

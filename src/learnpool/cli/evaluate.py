@@ -17,7 +17,12 @@ def evaluate(
     checkpoint: Annotated[
         Path, typer.Argument(help="The directory of a training run, or a state_dict (.safetensors, .pt).")
     ],
-    data: Annotated[str, typer.Argument(help="imagenet, cifar10, … (its test images) or a folder of images by class.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="imagenet, cifar10, … (its test images) or a folder of images by class; a run's own if not given."
+        ),
+    ] = None,
     views: Annotated[int, typer.Option(help="1: the middle of an image; 10: its corners too, and all mirrored.")] = 1,
     model: Annotated[
         str | None, typer.Option(help="package.module:function that makes the network, if it is your own.")
@@ -35,7 +40,9 @@ def evaluate(
 ) -> None:
     """Measure how often a trained network is wrong, on all images and on each class.
 
-    Example: learnpool evaluate runs/imagenet-tree2+gated-0-3fa94c01b2 imagenet --views 10 --data-dir data
+    Example: learnpool evaluate runs/digits-gated-0-3fa94c01b2
+
+    On other images: learnpool evaluate runs/imagenet-tree2+gated-0-3fa94c01b2 imagenet --views 10 --data-dir data
     """
     from ..lab.comparison import evaluation_page
     from ..lab.runs import evaluation as lab
@@ -43,6 +50,7 @@ def evaluate(
     with report_usage_errors():
         numbers = parse_numbers("mean", mean), parse_numbers("std", std)
         try:
+            data = data or lab.read_data_name(checkpoint)
             evaluation = lab.evaluate_checkpoint(
                 checkpoint,
                 data,

@@ -24,6 +24,20 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
+def keep_if_used(path: Path) -> Iterator[None]:
+    """Make a directory as ``make_directory`` does; if the work fails before it wrote anything, nothing is left."""
+    made = [parent for parent in (path, *path.parents) if not parent.exists()]
+    try:
+        make_directory(path)
+        yield
+    except BaseException:
+        with suppress(OSError):  # one that has something in it
+            for parent in made:
+                parent.rmdir()
+        raise
+
+
+@contextmanager
 def open_atomic(path: Path, *, concurrent: bool = False) -> Iterator[BinaryIO]:
     """A file to write to as ``path.part``; it is renamed to ``path`` at the end, or removed if anything fails.
 

@@ -8,3 +8,7 @@ from .resnet9 import resnet9
 from .small import small
 
 __all__ = ["DSN", "GoogLeNet", "Table", "Votes", "alexnet", "dsn", "fast", "googlenet", "resnet9", "small"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

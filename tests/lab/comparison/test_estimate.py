@@ -36,7 +36,7 @@ def test_a_dry_run_of_data_that_is_not_there(learnpool, monkeypatch, tmp_path):
     words = ["compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data"]
     status, text, error = learnpool(*words, "digit")
     assert (status, text) == (2, "")
-    assert "unknown data 'digit' (did you mean 'digits'?)" in error
+    assert "no folder and no data set 'digit' (did you mean 'digits'?)" in error
     status, text, _ = learnpool(*words, "mnist", "--data-dir", str(tmp_path), "--out", "a\x1b[31m")
     assert status == 0
     assert "done in a\\x1b[31m; no time could be measured. Not counted: " in text
@@ -49,6 +49,17 @@ def test_a_dry_run_calls_a_folder_by_its_name(learnpool, monkeypatch, tmp_path):
     status, text, _ = learnpool("compare", "--pools", "max,gated", "--seeds", "1", "--dry-run", "--data", "photos")
     assert status == 0
     assert re.search(r"^photos +max ", text, re.MULTILINE)
+
+
+def test_rows_that_differ_in_another_field_are_told_apart(monkeypatch, tmp_path):
+    monkeypatch.setattr(estimate, "measure_epoch", lambda run, **options: 1.0)
+    runs = [
+        preset("cpu", "digits", pool="gated", start=start, seed=s) for start in ("neutral", "spread") for s in (0, 1)
+    ]
+    text = estimate.describe_plan([preset("cpu", "digits"), *runs], tmp_path, 1)
+    assert re.search(r"^digits +max +1 ", text, re.MULTILINE)
+    assert re.search(r"^digits +gated, start=neutral +2 ", text, re.MULTILINE)
+    assert re.search(r"^digits +gated, start=spread +2 ", text, re.MULTILINE)
 
 
 def test_an_epoch_is_estimated_from_its_steps(monkeypatch, tmp_path):

@@ -42,6 +42,7 @@ def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch):
 
 def test_an_unknown_name(tmp_path):
     with pytest.raises(
-        DataError, match="unknown data 'cifar-10' \\(did you mean 'cifar10'\\?\\); known: digits, mnist, "
+        DataError,
+        match="no folder and no data set 'cifar-10' \\(did you mean 'cifar10'\\?\\); data sets: digits, mnist, ",
     ):
         load("cifar-10", tmp_path)

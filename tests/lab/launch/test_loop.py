@@ -122,7 +122,7 @@ def test_a_run_that_always_dies_is_given_up(dying, tmp_path):
 
 
 def test_a_mistake_of_the_user_reads_as_in_one_process(tmp_path):
-    with pytest.raises(DataError, match="unknown data 'imagenett'"):
+    with pytest.raises(DataError, match="no data set 'imagenett'"):
         launch([Run(data="imagenett")], tmp_path, 1, lambda done: None)
     with pytest.raises(RunError, match="^net: cannot import nowhere"):
         launch([Run(net="nowhere:net")], tmp_path, 1, lambda done: None)

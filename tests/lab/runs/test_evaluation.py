@@ -35,6 +35,18 @@ def trained(tmp_path_factory):
     return train(run, root / "runs"), root / "runs" / run.id, root / "photos"
 
 
+def test_a_run_is_judged_by_its_own_data_unless_others_are_named(trained, learnpool, tmp_path):
+    result, path, _ = trained
+    status, text, error = learnpool(
+        "evaluate", str(path), "--json", "--workers", "0", "--out", str(tmp_path / "a.html")
+    )
+    assert status == 0, error
+    assert json.loads(text)["top1"] == pytest.approx(result.test_error)
+    torch.save({}, tmp_path / "model.pt")
+    status, _, error = learnpool("evaluate", str(tmp_path / "model.pt"))
+    assert (status, "wanted the data that" in error) == (2, True)
+
+
 def test_one_view_is_the_test_error_of_the_run(trained):
     result, path, photos = trained
     evaluation = evaluate_checkpoint(path, str(photos))

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,14 @@ def train_missing(
     Runs are in processes of one thread unless ``threads`` says otherwise, as many at a time as there are cores. Without
     a console nothing is shown.
     """
-    files.make_directory(out)
     options = {"threads": 1} | {name: value for name, value in options.items() if value is not None}
     # Seed by seed, so that a busy minute of the machine hits all pools.
     ordered = sorted(runs, key=lambda run: run.seed)
     at_once = count_jobs(jobs, options["threads"], len(runs))
     epochs = sum(run.epochs for run in runs)
     bar = progress.show_bar("training", console or Console(quiet=True))
-    with directory.lock(out, "another command is training here; wait, or give another --out"), bar as show:
+    lock = partial(directory.lock, out, "another command is training here; wait, or give another --out")
+    with files.keep_if_used(out), lock(), bar as show:
 
         def report_progress(done: float) -> None:
             show(done, epochs, f"{done:.0f} of {epochs} epochs of {len(runs)} runs")

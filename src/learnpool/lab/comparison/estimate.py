@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..runs.run import Run
 from ..runs.training import Step, Training
 
 WARM, STEPS = 2, 5  # steps that are not counted, and that are
+SHOWN = ("data", "pool", "seed", "mirror", "pad", "extra_convs")  # fields that the table shows in another way
 EVALUATION = 1 / 3  # a forward pass, as a part of a training step on as many images
 
 
@@ -52,6 +53,7 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
                 raise
             times, unknown = ["?", "?"], f" Not counted: {error}."
         extra = f", {format_count(kind.extra_convs, 'extra conv')}" if kind.extra_convs else ""
+        extra += "".join(f", {name}={getattr(kind, name)}" for name in find_unlike_fields(kind, kinds))
         rows.append(
             [
                 kind.data + "+" * (kind.mirror and kind.data in both),
@@ -74,6 +76,13 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
     text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now,"
     text += " and some seconds for each run to start."
     return f"{format_table(rows, right=range(2, 7))}\n\n{text}{unknown}"
+
+
+def find_unlike_fields(run: Run, others: Iterable[Run]) -> list[str]:
+    """The fields, but for those that have a place in the table, in which a run differs from others of its pool."""
+    alike = [other for other in others if other.pool == run.pool]
+    names = [name for name in Run.model_fields if name not in SHOWN]
+    return [name for name in names if any(getattr(other, name) != getattr(run, name) for other in alike)]
 
 
 def count_epochs(path: Path) -> int:

@@ -30,7 +30,7 @@ def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
         return scan_imagenet(find_root(name, data_dir or get_data_directory()))
     if Path(name).is_dir():
         return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
-    raise DataError(describe_unknown(name, NAMES) + ", or the path of a folder of images")
+    raise DataError(describe_unknown_data(name))
 
 
 def load_test(name: str, data_dir: Path | None = None, *, whole: bool = True) -> tuple[Split | Files, tuple[str, ...]]:
@@ -75,6 +75,17 @@ def _identify(path: Path | Member, root: Path) -> tuple[str, int]:
 def describe_unknown(name: str, known: tuple[str, ...]) -> str:
     """The message about a name that no data set has."""
     return f"unknown data {name!r}{suggest(name, known)}; known: {', '.join(known)}"
+
+
+def describe_unknown_data(name: str) -> str:
+    """The message about what is neither a data set nor a folder."""
+    path = Path(name)
+    if path.exists():
+        return f"{name}: wanted a folder of images, got a file"
+    beside = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+    if path.name != name:  # surely a path
+        return f"no such folder: {name}{suggest(path.name, beside)}"
+    return f"no folder and no data set {name!r}{suggest(name, [*NAMES, *beside])}; data sets: {', '.join(NAMES)}"
 
 
 def describe_missing(source: Source, data_dir: Path) -> str:

@@ -97,6 +97,13 @@ def evaluate_checkpoint(
         return evaluate(predictor, test, classes, views=views, **options)
 
 
+def read_data_name(checkpoint: Path) -> str:
+    """The data of a run; ValueError for a state_dict, which does not know it."""
+    if checkpoint.is_dir():
+        return read_run(checkpoint)[0].data
+    raise ValueError(f"evaluate: wanted the data that {checkpoint} is judged by, since only a run knows its own")
+
+
 def is_same_folder(one: str, other: str) -> bool:
     """Whether both are the same folder of images, whose training images must not judge a network trained on it."""
     return Path(one).is_dir() and Path(other).is_dir() and Path(one).samefile(other)

@@ -65,7 +65,7 @@ def test_version(learnpool):
 def test_no_command_shows_the_commands(learnpool):
     status, text, error = learnpool()
     assert (status, error) == (0, "")
-    for command in ("compare", "train", "predict", "look", "calibration", "bench", "figure", "info"):
+    for command in ("compare", "train", "predict", "look", "calibration", "bench", "info"):
         assert f" {command} " in text
 
 

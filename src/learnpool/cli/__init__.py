@@ -123,7 +123,7 @@ def build() -> "typer.Typer":
 
     commands = compare.compare, train.train, predict.predict, evaluate.evaluate, reproduce.reproduce
     for command in (*commands, pack.pack, look.look, calibration.calibration, figure, info, doctor.doctor):
-        app.command()(command)
+        app.command(hidden=command is figure)(command)  # the figure is the README's; help fits a screen without it
     app.add_typer(data.build(), name="data")
     app.add_typer(bench.build(), name="bench")
     return app

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-sanitize test-triton test-zoo check format clean
+.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-sanitize test-torch test-triton test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -80,6 +80,12 @@ test-triton: .venv-triton-$(TRITON)/.installed
 # Third-party networks, in an environment of their own; writes docs/results/zoo.md. NAMES="resnet unet" tries some and writes nothing.
 test-zoo: .venv-zoo/.installed
 	.venv-zoo/bin/python tools/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
+	PYTHONPATH=tools/zoo:examples .venv-zoo/bin/python -c "import collection, resnet; resnet.main(epochs=1, images=200)"
+
+# What PyTorch does with a layer, tried with another torch: make test-torch TORCH=2.10.0
+TORCH ?= 2.10.0
+test-torch: .venv-torch-$(TORCH)/.installed
+	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 -m "not slow" tests/ops tests/test_layers.py --ignore-glob="*triton*"
 
 # What a release uploads, in dist/: the sdist, a wheel built from it for Linux with the kernels, and one for any other platform without them.
 # PyTorch's own wheels need glibc 2.28, so ours may too.
@@ -118,7 +124,7 @@ format: $(VENV)/.installed
 	$(BIN)/clang-format -i $(CPP)
 
 clean:
-	rm -rf $(VENV) .venv-dist .venv-zoo .venv-triton-* build dist site src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-dist .venv-zoo .venv-torch-* .venv-triton-* build dist site src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)
@@ -136,4 +142,13 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learn
 .venv-dist/.installed: tools/dist-requirements.txt constraints.txt
 	$(PYTHON) -m venv .venv-dist
 	.venv-dist/bin/pip install --quiet --requirement tools/dist-requirements.txt
+	@touch $@
+
+.venv-torch-$(TORCH)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)
+	$(PYTHON) -m venv .venv-torch-$(TORCH)
+	grep -v "^torch==" constraints.txt > .venv-torch-$(TORCH)/constraints.txt
+	PIP_CONSTRAINT=$(CURDIR)/.venv-torch-$(TORCH)/constraints.txt .venv-torch-$(TORCH)/bin/pip install --quiet \
+	torch==$(TORCH) setuptools wheel ninja numpy
+	PIP_CONSTRAINT=$(CURDIR)/.venv-torch-$(TORCH)/constraints.txt .venv-torch-$(TORCH)/bin/pip install --quiet \
+	--no-build-isolation --editable ".[lab,dev]"
 	@touch $@

@@ -43,6 +43,14 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def format_large(number: float) -> str:
+    """``118,013,952`` as ``118 M``: three digits and a unit."""
+    units = ["", " k", " M", " G", " T"]
+    while abs(number) >= 999.5 and len(units) > 1:
+        number, units = number / 1000, units[1:]
+    return f"{number:.3g}{units[0]}"
+
+
 def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), gap: int = 2) -> str:
     """Rows as lines of aligned columns, ``right`` the columns of numbers; no line ends in spaces."""
     safe = [[escape_control_characters(cell) for cell in row] for row in rows]

@@ -23,7 +23,7 @@ BAD = {
     "only a number": (lambda: (modules(), {"only": 3}), TypeError, "convert: only takes name patterns and functions of a layer, got 3"),
     "all skipped": (lambda: (modules(), {"skip": "*"}), ValueError, "convert: nothing to replace in Sequential: 3: your choice: skip=; 6: "),
     "only a left one": (lambda: (modules(), {"only": "8"}), ValueError, "convert: nothing to replace in Sequential: 3: your choice"),
-    "replace": (lambda: (modules(), {"replace": ("min",)}), ValueError, r"convert: replace must be a tuple of 'max' and 'avg', got \('min',\)"),
+    "replace": (lambda: (modules(), {"replace": ("min",)}), ValueError, r"convert: replace must be a tuple of 'max', 'avg', 'global', 'strided', 'shortcut', got \('min',\)"),
     "replace text": (lambda: (modules(), {"replace": "max"}), ValueError, "convert: replace must be a tuple"),
     "share": (lambda: (modules(), {"share": "chanel"}), ValueError, "convert: share must be one of layer, region"),
     "share twice": (lambda: (modules(), {"pool": "gated:region", "share": "channel"}), ValueError, "share 'region' differs from share='channel'"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..parameters import TreeParameters
 from ..tree import Code, Program, decode, reject_code
-from .torch_pools import TorchPool, read_module
+from .convolutions import Convolution, Original, Slice, is_same
+from .torch_pools import GlobalPool, TorchPool, read_module
 
 
 class Exactness(str, Enum):
@@ -26,54 +28,89 @@ class Exactness(str, Enum):
 
 
 @torch.no_grad()
-def start_as(new: nn.Module, old: TorchPool, inputs: Sequence[Sequence[int]]) -> Exactness:
+def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> Exactness:
     """Set ``new`` to compute what ``old`` does, and return how close that is.
 
     If mixes alone lead from the root to the old pool's leaf, proportions of 0 and 1 make the tree that leaf, to the
     last bit. A tree of averages and filters becomes an average by filters of 1/N, the same up to rounding where every
-    window is whole.
+    window is whole. A stride becomes filters of a single 1, at the cell in the middle; what is exact then is the pool,
+    while a convolution rounds in another way at another stride.
     """
     if not isinstance(new, TreeParameters):
-        torch_pool = read_module(new)
-        if torch_pool is None:
+        original = read_module(new)
+        if original is None:
             return (
                 Exactness.UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else Exactness.NO
             )
-        return Exactness.BITS if torch_pool.kind == old.kind and torch_pool.window == old.window else Exactness.NO
+        return Exactness.BITS if is_same(original, old) else Exactness.NO
     program = decode(new.tree.program)
-    proportions = _find_path(program, 0, Code.MAX if old.kind == "max" else Code.AVG)
-    if proportions is not None:
-        for row, a in proportions:
-            assert new.mix is not None
-            new.mix[row] = a
+    if isinstance(old, Slice):
+        return _start_as_stride(new, program, isinstance(old, Convolution))
+    kind = old.function if isinstance(old, GlobalPool) else old.kind
+    mixes = _find_path(program, 0, {Code.MAX if kind == "max" else Code.AVG}, through_gates=False)
+    if mixes is not None:
+        _set_mixes(new, mixes)
         return Exactness.BITS
-    if old.kind == "max" or program.has_max or program.has_min:
+    if kind == "max" or isinstance(old, GlobalPool):
+        return Exactness.NO
+    mixes = _find_path(program, 0, {Code.AVG, Code.FILTER}, through_gates=True)
+    if mixes is None:
         return Exactness.NO
     assert new.weight is not None
-    taps = math.prod(new.weight.shape[2 + new.dims :])
-    filters, gates = program.split_weight_rows()
-    new.weight[filters] = 1 / taps
-    for row in gates:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
-        new.weight[row].normal_(0, new.std)
+    _set_mixes(new, mixes)
+    _set_filters(new, program, 1 / math.prod(new.weight.shape[2 + new.dims :]))
     return Exactness.ROUNDING if _has_whole_windows(old, inputs) else Exactness.NO
 
 
-def _find_path(program: Program, place: int, leaf: int) -> list[tuple[int, float]] | None:
-    """The mixes to set, as ``(row, a)``, so that the node at ``place`` is that leaf; None if there are none."""
+def _start_as_stride(new: TreeParameters, program: Program, behind_convolution: bool) -> Exactness:
+    """Every filter that matters picks the cell in the middle of its window."""
+    mixes = _find_path(program, 0, {Code.FILTER}, through_gates=True)
+    if mixes is None:
+        return Exactness.NO
+    assert new.weight is not None
+    _set_mixes(new, mixes)
+    middle: Any = (..., *(k // 2 for k in new.weight.shape[2 + new.dims :]))
+    _set_filters(new, program, 0.0)
+    filters, _ = program.split_weight_rows()
+    for row in filters:
+        new.weight[row][middle] = 1
+    return Exactness.ROUNDING if behind_convolution else Exactness.BITS
+
+
+def _set_mixes(new: TreeParameters, mixes: list[tuple[int, float]]) -> None:
+    for row, a in mixes:
+        assert new.mix is not None
+        new.mix[row] = a
+
+
+def _set_filters(new: TreeParameters, program: Program, value: float) -> None:
+    filters, gates = program.split_weight_rows()
+    assert new.weight is not None
+    new.weight[filters] = value
+    for row in gates:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
+        new.weight[row].normal_(0, new.std)
+
+
+def _find_path(program: Program, place: int, leaves: set[Code], through_gates: bool) -> list[tuple[int, float]] | None:
+    """The mixes to set, as ``(row, a)``, so that the node at ``place`` is one of these leaves; None if there are none.
+
+    ``through_gates``: the leaves will be equal, so that two of them make a gate or a mix the same, whatever it is.
+    """
     node = program.nodes[place]
     match node.code:
-        case Code.MAX | Code.MIN | Code.AVG | Code.FILTER | Code.GATE:
-            return [] if node.code == leaf else None
-        case Code.MIX | Code.FIXED:
+        case Code.MAX | Code.MIN | Code.AVG | Code.FILTER:
+            return [] if node.code in leaves else None
+        case Code.MIX | Code.FIXED | Code.GATE:
             pass
         case _:
             reject_code(node.code)
-    for child, a in ((node.left, 1.0), (node.right, 0.0)):
-        if node.code == Code.FIXED and node.a != a:
+    left, right = (_find_path(program, child, leaves, through_gates) for child in (node.left, node.right))
+    if through_gates and left is not None and right is not None:
+        return [*left, *right]
+    for rest, a in ((left, 1.0), (right, 0.0)):
+        if rest is None or node.code == Code.GATE or (node.code == Code.FIXED and node.a != a):
             continue
-        rest = _find_path(program, child, leaf)
-        if rest is not None:
-            return [*([(node.parameter, a)] if node.code == Code.MIX else []), *rest]
+        return [*([(node.parameter, a)] if node.code == Code.MIX else []), *rest]
     return None
 
 

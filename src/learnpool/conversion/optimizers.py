@@ -105,6 +105,6 @@ def plan_group_updates(
             near = next(tensor for tensor in iter_neighbours(model, replacement.site) if id(tensor) in groups_by_id)
             optimizer, group = groups_by_id[id(near)]
             update = updates.setdefault(id(group), GroupUpdate(optimizer, group))
-            update.names.append(f"{replacement.site.name}.{name}")
+            update.names.append(f"{replacement.site.new_name}.{name}")
             update.parameters.append(parameter)
     return list(updates.values())

@@ -13,7 +13,7 @@ from torch import nn
 
 from .evaluation import UNKNOWN, Scope, as_function, call_safely, get_forward, read_attribute
 from .interpreter import Closure, Interpreter
-from .source import is_pool, locate_call_node, parse_function, unwrap_partial
+from .source import is_place, is_strided_slice, locate_call_node, parse_function, resolve_target
 
 Key = tuple[int, str]  # id of a module, and where its forward calls a pool; "" for a module that is a pool
 _MOST_STEPS, _MOST_DEPTH = 200_000, 60
@@ -130,9 +130,8 @@ class _Walker(Interpreter):
         args = [self.evaluate(arg.value if isinstance(arg, ast.Starred) else arg, scope) for arg in node.args]
         words = {word.arg: self.evaluate(word.value, scope) for word in node.keywords}
         kwargs = {name: value for name, value in words.items() if name is not None}
-        if is_pool(unwrap_partial(target)[0]):
-            located = locate_call_node(node, scope.function)
-            self.add_use((id(scope.module), "" if located is None else located[0]))
+        if is_place(resolve_target(node, target)[0]):
+            self.add_located_use(node, scope)
         elif isinstance(target, nn.Module):
             self.enter(target, args, kwargs)
         elif type(target) is Closure:
@@ -142,6 +141,16 @@ class _Walker(Interpreter):
         else:
             return self.call_known(target, args, kwargs, scope)
         return UNKNOWN
+
+    def _subscript(self, node: ast.Subscript, scope: Scope) -> Any:
+        value = super()._subscript(node, scope)
+        if is_strided_slice(node):
+            self.add_located_use(node, scope)
+        return value
+
+    def add_located_use(self, node: ast.expr, scope: Scope) -> None:
+        located = locate_call_node(node, scope.function)
+        self.add_use((id(scope.module), "" if located is None else located[0]))
 
     def call_known(self, target: Any, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
         function = as_function(target)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,81 +15,40 @@ from ..layers import _WindowLayer
 from ..ops.window import format_size
 from ..parameters import TreeParameters
 from . import source
-from .order import Key, read_order
-from .routing import Route, get_routes
+from .calls import CONVOLUTIONS, select_functions
+from .convolutions import Convolution, Original, is_same, read_convolution
+from .order import read_order
+from .routing import get_routes
+from .sites import PoolSite
 from .torch_pools import (
     OTHER_MODULES,
     POOL_MODULES,
     Obstacle,
     TorchPool,
     find_pool_class,
-    is_same_pool,
     read_module,
 )
 from .trace import TracedCall, trace_calls
 
 _INTERNAL = {*nn.Module().__dict__}
 _MOST_TAPS = 1024  # of a window that is not global, as far as anyone has seen
+_METHODS = {"mean": "x.mean", "amax": "x.amax", "slice": "x[…]"}
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
 
-@dataclass(eq=False)
-class PoolSite:
-    """One pool of a network, as it is before anything changes."""
-
-    name: str
-    was: str
-    torch_pool: TorchPool | None = None
-    names: list[str] = field(default_factory=list)  # a module may have several
-    left_reason: str | None = None  # why it has to stay
-    unreachable_reason: str | None = None  # why convert cannot reach it
-    obstacle: Obstacle | None = None  # which of these reasons its code gives
-    module: nn.Module | None = None  # None for a functional call,
-    owner: nn.Module | None = None  # which has an owner instead
-    location: str = ""
-    attribute: str = ""  # of the owner, for a pool that takes this call's place
-    inputs: list[tuple[int, ...]] = field(default_factory=list)  # shapes the example showed
-    window_is_computed: bool = False  # in forward, while it runs
-    order_index: int = sys.maxsize  # its place in the order pools run in
-    order_is_certain: bool = False  # whatever the input is
-    uses: int = 0  # in one forward
-    idle_reason: str = ""  # why its parameters may get no gradient
-
-    @property
-    def replaceable(self) -> bool:
-        return self.left_reason is None and self.unreachable_reason is None
-
-    @property
-    def kind(self) -> str:
-        """``max`` or ``avg``, as far as its name tells where its window is not known."""
-        if self.torch_pool is not None:
-            return self.torch_pool.kind
-        return "avg" if "avg" in self.was.lower() else "max"
-
-    @property
-    def state(self) -> str:
-        """``left`` or ``unreachable``: what becomes of it if it is not replaced."""
-        return "unreachable" if self.left_reason is None and self.unreachable_reason is not None else "left"
-
-    @property
-    def route(self) -> Route:
-        assert self.torch_pool is not None
-        return (self.location, self.torch_pool.kind, *self.torch_pool.window.arguments)
-
-    @property
-    def key(self) -> Key:
-        return (id(self.module), "") if self.owner is None else (id(self.owner), self.location)
-
-
-def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
-    """All pools of a network in the order they run in: as the example meets them, or as the source tells."""
+def find_sites(model: nn.Module, kinds: Sequence[str], example: Any = None) -> list[PoolSite]:
+    """All pools of a network, and other places of these kinds, in the order they run in: as the example meets them,
+    or as the source tells.
+    """
     sites: list[PoolSite] = []
+    functions = select_functions(kinds)
     named = list(iter_names(model))
     names = {id(module): name for name, module in reversed(named)}
     for name, module in model.named_modules():
-        sites += _find_in_module(name, module)
+        sites += _find_in_module(name, module, functions)
     sites += _find_in_containers(model, names)
     if example is not None:
-        _add_example(sites, trace_calls(model, example), names)
+        _add_example(sites, trace_calls(model, example, functions), names)
     else:
         _add_order(model, sites)
     _number_calls(sites)
@@ -97,7 +56,7 @@ def find_pools(model: nn.Module, example: Any = None) -> list[PoolSite]:
         if pool.module is not None:
             every = [name for name, module in named if module is pool.module]
             pool.names = every if pool.name in every else [pool.name]
-        if pool.module is model and pool.replaceable:
+        if pool.module is model and pool.owner is None and pool.replaceable:
             pool.unreachable_reason = "it is the whole model: nothing holds it"
     return sorted(sites, key=lambda pool: pool.order_index)
 
@@ -115,38 +74,57 @@ def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
                 stack.append((f"{name}.{key}" if name else key, child, inner))
 
 
-def _find_in_module(name: str, module: nn.Module) -> Iterator[PoolSite]:
+def _find_in_module(name: str, module: nn.Module, functions: set[Any]) -> Iterator[PoolSite]:
     was = f"nn.{type(module).__name__}" if type(module).__module__.startswith("torch.nn.") else type(module).__name__
+    is_torch = type(module).__module__.startswith("torch.nn.")
+    if {*CONVOLUTIONS} <= functions:
+        yield from _find_convolution(name, was, module)
+        functions = functions - {*CONVOLUTIONS} if read_convolution(module) is not None else functions
     if isinstance(module, torch.jit.ScriptModule):
         yield from _find_scripted(name, module)
     elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, _WindowLayer)):
         yield PoolSite(name, was, left_reason="learns already", module=module)
-    elif (torch_pool := read_module(module)) is not None:
-        yield PoolSite(name, was, torch_pool, left_reason=torch_pool.refusal, module=module)
+    elif (original := read_module(module)) is not None:
+        yield PoolSite(name, was, original, left_reason=original.refusal, module=module)
     elif (why := next((why for cls, why in OTHER_MODULES.items() if isinstance(module, cls)), None)) is not None:
         yield PoolSite(name, was, left_reason=why.value, obstacle=why, module=module)
-    elif find_pool_class(module) is not None or not type(module).__module__.startswith("torch.nn."):
-        calls = source.find_calls(module)
+    elif find_pool_class(module) is not None or not is_torch:
+        calls = source.find_calls(module, functions)
         if not calls and find_pool_class(module) is not None:
             reason, why = f"{type(module).__name__} has a forward of its own", Obstacle.OWN_FORWARD
             yield PoolSite(name, was, left_reason=reason, obstacle=why, module=module)
         known = {route[0] for route in get_routes(module).values()}
         for call in calls:
             if call.location not in known:
-                yield _make_call_site(name, module, call.location, call.function, call.torch_pool, call.obstacle)
+                yield _make_call_site(name, module, call.location, call.function, call.original, call.obstacle)
+
+
+def _find_convolution(name: str, was: str, module: nn.Module) -> Iterator[PoolSite]:
+    convolution = read_convolution(module)
+    if convolution is not None and not get_routes(module):
+        names = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
+        attribute = next(key for key in names if not hasattr(module, key))
+        yield PoolSite(name, was, convolution, module=module, owner=module, attribute=attribute)
+        return
+    stride = getattr(module, "stride", 1)
+    is_strided = isinstance(stride, tuple) and hasattr(module, "in_channels") and max(stride) > 1
+    if is_strided and type(module).__module__.startswith(_QUANTIZED):
+        why = "quantised: convert the network first, then quantise it"
+        yield PoolSite(name, was, unreachable_reason=why, module=module)
 
 
 def _make_call_site(
-    name: str, owner: nn.Module, at: str, function: str, torch_pool: TorchPool | None, obstacle: Obstacle | None
+    name: str, owner: nn.Module, at: str, function: str, original: Original | None, obstacle: Obstacle | None
 ) -> PoolSite:
     label = f"{name}.{function}" if name else function
-    pool = PoolSite(label, f"F.{function}", torch_pool, [label], obstacle=obstacle, owner=owner, location=at)
+    was = _METHODS.get(function, f"F.{function}")
+    pool = PoolSite(label, was, original, [label], obstacle=obstacle, owner=owner, location=at)
     if obstacle is not None:
         pool.left_reason, pool.unreachable_reason = (
             (obstacle.value, None) if obstacle.by_nature else (None, obstacle.value)
         )
-    elif torch_pool is not None and torch_pool.refusal is not None:
-        pool.left_reason = torch_pool.refusal
+    elif original is not None and original.refusal is not None:
+        pool.left_reason = original.refusal
     elif source.iterates_submodules(owner):
         pool.unreachable_reason = f"{type(owner).__name__} walks over its submodules: it cannot be given one more"
     return pool
@@ -197,9 +175,10 @@ def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
     unseen = [pool for pool in sites if pool.order_index == sys.maxsize and pool.replaceable]
     for pool in sites:
         pool.order_is_certain = pool.order_is_certain and (order.complete or not unseen)
-        if pool.replaceable and pool.torch_pool is not None and math.prod(pool.torch_pool.window.kernel) > _MOST_TAPS:
-            size = format_size(pool.torch_pool.window.kernel)
-            pool.left_reason = f"a window of {size} looks global: give example="
+        if pool.replaceable and isinstance(pool.original, TorchPool):
+            kernel = pool.original.window.kernel
+            if math.prod(kernel) > _MOST_TAPS:
+                pool.left_reason = f"a window of {format_size(kernel)} looks global: give example="
     for pool in unseen if order.complete else ():
         pool.idle_reason = "forward never calls it: no gradient"
 
@@ -209,6 +188,8 @@ def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int
     modules = {id(pool.module): pool for pool in reversed(sites) if pool.module is not None}
     for index, call in enumerate(calls):
         site = modules.get(id(call.owner))
+        if site is not None and isinstance(site.original, Convolution) != isinstance(call.original, Convolution):
+            site = None  # a pool called in the forward of a convolution
         if site is not None and site.obstacle is Obstacle.OWN_FORWARD:
             sites.remove(site)
             del modules[id(call.owner)]
@@ -219,7 +200,7 @@ def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int
         _record_call(site or _match_call(sites, call, names[id(call.owner)]), call, index)
     for pool in sites:
         pool.order_is_certain = True
-        if pool.inputs:
+        if pool.calls:
             continue
         if pool.obstacle is not None and pool.obstacle.needs_example:
             reason = f"{pool.obstacle.value.split(':')[0]}, and the example never reached it"
@@ -233,13 +214,13 @@ def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int
 def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
     """The site of a traced call: the one in ``sites`` at the same location, or a new one."""
     same = [pool for pool in sites if pool.owner is call.owner and pool.location == call.location]
-    site = next((pool for pool in same if is_same_pool(pool.torch_pool, call.torch_pool)), None)
+    site = next((pool for pool in same if is_same(pool.original, call.original)), None)
     if site is None:
-        site = _make_call_site(owner, call.owner, call.location, call.function, call.torch_pool, call.obstacle)
+        site = _make_call_site(owner, call.owner, call.location, call.function, call.original, call.obstacle)
         unlocated = (Obstacle.PASSED_ON, Obstacle.NO_SOURCE)
         unlocated_sites = [pool for pool in sites if pool.owner is call.owner and pool.obstacle in unlocated]
         incomplete = next(
-            (pool for pool in (*same, *unlocated_sites) if pool.torch_pool is None and pool.was == site.was), None
+            (pool for pool in (*same, *unlocated_sites) if pool.original is None and pool.was == site.was), None
         )
         if incomplete is None:
             sites.append(site)
@@ -254,7 +235,7 @@ def _number_calls(sites: list[PoolSite]) -> None:
     """Name functional calls by their owner and a number: ``Mixed_6a.max_pool2d_0``."""
     used_names: set[tuple[int, str]] = set()
     for pool in sites:
-        if pool.owner is not None:
+        if pool.owner is not None and pool.module is None:
             number = 0
             while (id(pool.owner), name := f"{pool.name}_{number}") in used_names or hasattr(
                 pool.owner, name.split(".")[-1]
@@ -266,17 +247,16 @@ def _number_calls(sites: list[PoolSite]) -> None:
 
 def _make_unowned_site(call: TracedCall) -> PoolSite:
     name, why = f"({type(call.owner).__name__})", "no module of the model holds it"
-    return PoolSite(name, f"F.{call.function}", call.torch_pool, [name], unreachable_reason=why, module=call.owner)
+    return PoolSite(name, f"F.{call.function}", call.original, [name], unreachable_reason=why, module=call.owner)
 
 
 def _record_call(pool: PoolSite, call: TracedCall, index: int) -> None:
     pool.order_index, pool.uses = min(pool.order_index, index), pool.uses + 1
-    if call.shape not in pool.inputs:
-        pool.inputs.append(call.shape)
-    if not pool.replaceable or pool.torch_pool is None:
+    pool.calls.append((call.original, call.shape))
+    if not pool.replaceable or not isinstance(pool.original, TorchPool):
         return
-    window, size = pool.torch_pool.window, call.shape[-pool.torch_pool.dims :]
-    guarded = pool.owner is not None and call.padding is not None and call.padding.can_replicate(pool.torch_pool)
+    window, size = pool.original.window, call.shape[-pool.original.dims :]
+    guarded = pool.owner is not None and call.padding is not None and call.padding.can_replicate(pool.original)
     # A window of 3 over a map of 3 is a small example, not a global pool.
     covers = all(k >= n for k, n in zip(window.kernel, size, strict=True)) and not any(window.padding)
     if covers and (max(window.kernel) > 3 or pool.window_is_computed):

@@ -12,13 +12,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .. import sharing
+from ..layers import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d
 from ..names import Part, PoolName, parse
+from ..ops import adaptive
 from ..ops.operator import FLOATS
-from ..ops.window import format_size
+from ..ops.window import Window, format_size
 from ..parameters import TreeParameters, tie
+from ..starts import DEFAULT_START
 from ..tree import Tree
-from .exact_start import start_as
-from .pool_sites import PoolSite
+from .convolutions import BEFORE, Convolution
+from .exact_start import Exactness, start_as
+from .sites import PoolSite
+from .torch_pools import ADAPTIVE_MODULES, GlobalPool
 
 Choice = str | Callable[[nn.Module], bool] | Sequence[str | Callable[[nn.Module], bool]]
 
@@ -38,31 +43,61 @@ class Request:
 
     pool: Any
     share: str | None
-    start: str
+    start: str | None  # None: as before where that is a convolution's or a whole map's, else spread
     example: bool  # whether there was one
+
+    def starts_as_before(self, original: Any) -> bool:
+        return self.start == "same" or (self.start is None and original.kind not in ("max", "avg"))
 
 
 def downsampling(layer: nn.Module) -> bool:
-    """Whether a pool makes the map smaller: stride > 1 in some direction; for ``convert(only=downsampling)``."""
+    """Whether a layer makes the map smaller: stride > 1 in some direction; for ``convert(only=downsampling)``."""
+    if type(layer) in ADAPTIVE_MODULES:
+        return True
     stride: Any = getattr(layer, "stride", 1)
     return any(step > 1 for step in (stride if isinstance(stride, (tuple, list)) else (stride,)))
 
 
-def apply_choices(sites: list[PoolSite], only: Choice | None, skip: Choice | None, replace: tuple[str, ...]) -> None:
-    """Mark the pools that ``only``, ``skip`` and ``replace`` exclude, with the reason."""
-    only_ids, skip_ids = _select(sites, only, "only"), _select(sites, skip, "skip")
+def apply_choices(
+    sites: list[PoolSite],
+    only: Choice | None,
+    skip: Choice | None,
+    replace: tuple[str, ...],
+    first: Choice | None = None,
+    min_channels: int = 1,
+) -> None:
+    """Mark the places that ``only``, ``skip``, ``replace`` and ``min_channels`` exclude, with the reason; put the pools
+    of those that ``first`` names before their convolutions.
+    """
+    only_ids, skip_ids = _select(sites, only, "only", replace), _select(sites, skip, "skip", replace)
     for pool in sites:
         if pool.left_reason is not None:
             continue
         if pool.kind not in replace:
             pool.left_reason = f"your choice: replace={replace!r}"
-        elif only is not None and id(pool) not in only_ids and (pool.torch_pool is not None or isinstance(only, str)):
+        elif only is not None and id(pool) not in only_ids and (pool.original is not None or isinstance(only, str)):
             pool.left_reason = "your choice: not in only="
         elif id(pool) in skip_ids:
             pool.left_reason = "your choice: skip="
+        elif isinstance(pool.original, Convolution) and pool.original.in_channels < min_channels:
+            pool.left_reason = f"{pool.original.in_channels} input channels: min_channels={min_channels}"
+    _put_first([pool for pool in sites if isinstance(pool.original, Convolution)], first, replace)
 
 
-def _select(sites: list[PoolSite], choice: Choice | None, argument: str) -> set[int]:
+def _put_first(sites: list[PoolSite], first: Choice | None, replace: tuple[str, ...]) -> None:
+    ids = _select(sites, first, "first", replace)
+    for pool in sites:
+        assert isinstance(pool.original, Convolution)
+        if id(pool) not in ids or not pool.replaceable:
+            continue
+        if pool.original.keeps_size:
+            pool.where = BEFORE
+        else:
+            pool.left_reason = f"its pool cannot come first: d(k − 1) is not 2p ({pool.original.label})"
+
+
+def _select(sites: list[PoolSite], choice: Choice | None, argument: str, replace: tuple[str, ...]) -> set[int]:
+    """The places a choice names; a function is asked about those of the kinds to replace alone."""
     if choice is None:
         return set()
     ids = set()
@@ -73,15 +108,18 @@ def _select(sites: list[PoolSite], choice: Choice | None, argument: str) -> set[
                 names = ", ".join(pool.name for pool in sites)
                 raise ValueError(f"convert: no pool matches {argument}={rule!r}; the pools are: {names}")
         elif callable(rule):
-            matches = {
-                id(pool)
-                for pool in sites
-                if pool.torch_pool is not None and rule(pool.module or pool.torch_pool.build_module())
-            }
+            asked = [pool for pool in sites if pool.original is not None and pool.kind in replace]
+            matches = {id(pool) for pool in asked if rule(get_old_layer(pool))}
         else:
             raise TypeError(f"convert: {argument} takes name patterns and functions of a layer, got {rule!r}")
         ids |= matches
     return ids
+
+
+def get_old_layer(site: PoolSite) -> nn.Module:
+    """The layer that a user's function is asked about; for a functional call, one that computes the same."""
+    assert site.original is not None
+    return site.module or site.original.build_module()
 
 
 def _match_name(name: str, pattern: str) -> bool:
@@ -94,9 +132,9 @@ def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request)
     tied: dict[Part, list[nn.Module]] = {}
     several = sum(old.replaceable for old in sites) > 1
     for old in sites:
-        if not old.replaceable or old.torch_pool is None:
+        if not old.replaceable or old.original is None:
             continue
-        new = _build_layer(model, old, request, len(replacements), tied, several)
+        new = _build(model, old, request, len(replacements), tied, several)
         if new is None:
             continue
         if any(replacement.new is new for replacement in replacements) or any(
@@ -108,14 +146,17 @@ def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request)
         replacements.append(Replacement(old, new))
     for layers in tied.values():
         tie(layers)
-    if request.start == "same":
-        for replacement in replacements:
-            assert replacement.site.torch_pool is not None
-            replacement.exact = start_as(replacement.new, replacement.site.torch_pool, replacement.site.inputs)
+    for replacement in replacements:
+        original = replacement.site.original
+        assert original is not None
+        if request.starts_as_before(original):
+            replacement.exact = start_as(replacement.new, original, replacement.site.inputs)
+            if isinstance(original, Convolution) and original.kind == "strided" and replacement.site.where == BEFORE:
+                replacement.exact = Exactness.NO  # a convolution of fewer cells
     return replacements
 
 
-def _build_layer(
+def _build(
     model: nn.Module,
     old: PoolSite,
     request: Request,
@@ -123,9 +164,9 @@ def _build_layer(
     tied: dict[Part, list[nn.Module]],
     several: bool,
 ) -> nn.Module | None:
-    assert old.torch_pool is not None
-    pool, share, start = request.pool, request.share, request.start
-    layer = old.module or old.torch_pool.build_module()
+    assert old.original is not None
+    pool, share = request.pool, request.share
+    layer = get_old_layer(old)
     result = pool if isinstance(pool, (str, Tree)) else pool(layer)
     if result is None or result is layer:
         old.left_reason = "your choice: the function keeps it"
@@ -145,29 +186,52 @@ def _build_layer(
             f"convert: {result!r} depends on the order in which pools run, which the source of {type(model).__name__} "
             "does not show: give example=, an input of the network"
         )
-    part, torch_pool = name.part(index), old.torch_pool
-    options: dict[str, Any] = {} if torch_pool.kind == "max" else {"count_include_pad": torch_pool.count_include_pad}
-    if isinstance(part.pool, Tree):
-        if not _add_sizes(part, old, options, request.example):
-            return None
-        options |= {"start": "neutral" if start == "same" else start, "device": device, "dtype": dtype}
-    if part.pool != "avg":
-        options["dilation"] = torch_pool.dilation
-    elif set(torch_pool.window.dilation) != {1}:
-        raise ValueError(
-            f"convert: {old.name} has dilation {format_size(torch_pool.window.dilation)}, which nn.AvgPool has not"
-        )
-    new = part.make_layer(
-        torch_pool.kernel_size,
-        torch_pool.stride,
-        torch_pool.padding,
-        dims=torch_pool.dims,
-        ceil_mode=torch_pool.ceil_mode,
-        **options,
-    )
-    if part.share == "net" and isinstance(new, TreeParameters):
-        tied.setdefault(part, []).append(new)
+    new = _build_layer(name.part(index), old, request, device, dtype)
+    if new is None:
+        return None
+    if name.part(index).share == "net" and isinstance(new, TreeParameters):
+        tied.setdefault(name.part(index), []).append(new)
     return new.train(layer.training if old.owner is None else old.owner.training)
+
+
+def _build_layer(part: Part, old: PoolSite, request: Request, device: Any, dtype: Any) -> nn.Module | None:
+    """The layer of a name or tree for a place; None, with the reason in ``old``, where there cannot be one."""
+    original = old.original
+    assert original is not None
+    options: dict[str, Any] = {}
+    if isinstance(part.pool, Tree) and not _add_sizes(part, old, options, request.example):
+        return None
+    if isinstance(original, GlobalPool):
+        return _build_global(part, old, options, device, dtype)
+    geometry = original.new_geometry
+    if isinstance(part.pool, Tree):
+        start = request.start or (DEFAULT_START if original.kind in ("max", "avg") else "same")
+        options |= {"start": "neutral" if start == "same" else start, "device": device, "dtype": dtype}
+    elif part.pool == "avg":
+        dilation = geometry.pop("dilation", 1)
+        if set(Window.of("avg", original.dims, 1, 1, 0, dilation).dilation) != {1}:
+            size = format_size(Window.of("avg", original.dims, 1, 1, 0, dilation).dilation)
+            raise ValueError(f"convert: {old.name} has dilation {size}, which nn.AvgPool has not")
+    return part.make_layer(**geometry, dims=original.dims, **options)
+
+
+def _build_global(part: Part, old: PoolSite, options: dict[str, Any], device: Any, dtype: Any) -> nn.Module | None:
+    assert isinstance(old.original, GlobalPool)
+    dims = old.original.dims
+    if isinstance(part.pool, str):
+        if part.pool in ("max", "avg"):
+            return GlobalPool(part.pool, dims).build_module()
+        old.left_reason = f"{part.pool} pooling has no global form"
+        return None
+    cls = (AdaptivePool1d, AdaptivePool2d, AdaptivePool3d)[dims - 1]
+    try:
+        adaptive.check_tree("convert", part.pool)
+    except ValueError as error:
+        old.left_reason = str(error).removeprefix("convert: ")
+        return None
+    options.pop("grid", None)
+    share = "layer" if part.share == "net" else part.share
+    return cls(part.pool, 1, share=share, channels=options.get("channels"), device=device, dtype=dtype)
 
 
 def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool) -> bool:
@@ -179,8 +243,8 @@ def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool
     if not old.inputs:
         old.unreachable_reason = f"the example never reached it, so the sizes for share={part.share!r} are not known"
         return False
-    assert old.torch_pool is not None
-    dims = old.torch_pool.dims
+    assert old.original is not None
+    dims = old.original.dims
     channels = {shape[-dims - 1] for shape in old.inputs}
     if sharing.varies_by_channel(part.share):
         if len(channels) > 1:
@@ -189,7 +253,11 @@ def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool
             )
         options["channels"] = channels.pop()
     if sharing.varies_by_region(part.share):
-        options["grid"] = old.torch_pool.window.output_size(old.inputs[0][-dims:])
+        if isinstance(old.original, GlobalPool):
+            options["grid"] = (1,) * dims
+        else:
+            window = Window.of("convert", dims, **old.original.new_geometry)
+            options["grid"] = window.output_size(old.inputs[0][-dims:])
     return True
 
 
@@ -201,7 +269,7 @@ def _find_device_and_dtype(model: nn.Module, old: PoolSite) -> tuple[torch.devic
 
 def iter_neighbours(model: nn.Module, old: PoolSite) -> Iterator[Tensor]:
     """Parameters and buffers, nearest first: the owner's, the preceding siblings', the parent's, and so on outwards."""
-    path = old.name.split(".")[: -1 if old.owner is not None else None]
+    path = old.name.split(".")[: -1 if old.module is None else None]
     while True:
         *path, last = path or [""]
         parent = model.get_submodule(".".join(path))

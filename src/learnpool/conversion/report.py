@@ -7,16 +7,16 @@ from html import escape
 
 from torch import nn
 
-from ..formatting import escape_control_characters, format_html_table, format_table
+from ..formatting import escape_control_characters, format_html_table, format_large, format_table
 from ..names import Part
 from ..parameters import TreeParameters
 
-_COUNT = 4  # the column of parameters
+_NUMBERS = ("parameters", "multiply-adds")  # columns that are aligned to the right
 
 
 @dataclass(frozen=True)
 class Row:
-    """One pool of the network."""
+    """One pool of the network, or another place where its maps shrink."""
 
     name: str
     was: str
@@ -24,8 +24,11 @@ class Row:
     state: str  # replaced, left or unreachable
     now: str = ""
     parameters: int = 0  # added
-    exact: str = ""  # with start="same": how near the new pool begins to the old one
+    exact: str = ""  # with start="same": how near the new pool begins to what was there
     reason: str = ""
+    multiply_adds_before: int | None = None  # of convolutions and inner products, of one image; None without an example
+    multiply_adds: int | None = None
+    kind: str = ""  # max, avg, global, strided or shortcut
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,28 +56,54 @@ class Report:
         return sum(row.parameters for row in self.rows)
 
     def __repr__(self) -> str:
-        return "\n".join([format_table(self._make_cells(), right=(_COUNT,)), self.summary, *self.notes])
+        return "\n".join([format_table(self._make_cells(), right=self._right), self.summary, *self.notes])
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
         notes = "".join(f"<p>{escape(escape_control_characters(note))}</p>" for note in (self.summary, *self.notes))
-        return format_html_table(self._make_cells(), right=(_COUNT,)) + notes
+        return format_html_table(self._make_cells(), right=self._right) + notes
 
     @property
     def summary(self) -> str:
-        """``2 replaced, 1 left, 0 not reachable; 13 parameters added``."""
+        """``2 replaced, 1 left, 0 not reachable; 13 parameters added``, and what that costs, if it costs anything."""
         total = f"{len(self.replaced)} replaced, {len(self.left)} left, {len(self.unreachable)} not reachable"
-        return f"{total}; {self.parameters:,} parameters added"
+        before = sum(row.multiply_adds_before or 0 for row in self.replaced)
+        after = sum(row.multiply_adds or 0 for row in self.replaced)
+        cost = f"; multiply-adds there: {format_large(before)} → {format_large(after)}" if before else ""
+        return f"{total}; {self.parameters:,} parameters added{cost}"
+
+    @property
+    def _right(self) -> list[int]:
+        return [place for place, head in enumerate(self._make_cells()[0]) if head in _NUMBERS]
 
     def _make_cells(self) -> list[list[str]]:
-        """Heads and rows of the table; how exact a start is only where it was asked for."""
+        """Heads and rows of the table; kinds and costs where there are convolutions, exactness where a start has it."""
         exact = any(row.exact for row in self.rows)
-        lines = [["pool", "was", "window", "now", "parameters", *(["same as before"] if exact else []), "why"]]
+        kinds = any(row.kind in ("strided", "shortcut") for row in self.rows)
+        costs = kinds and any(row.multiply_adds is not None for row in self.rows)
+        shown = {"kind": kinds, "multiply-adds": costs, "same as before": exact}
+        lines = []
         for row in self.rows:
-            now = {"left": "left", "unreachable": "not reachable"}.get(row.state, row.now)
-            cells = [row.name, row.was, row.window, now, f"{row.parameters:,}" if row.state == "replaced" else ""]
-            lines.append([*cells, *([str(row.exact)] if exact else []), row.reason])
-        return lines
+            cost = (
+                ""
+                if row.multiply_adds is None
+                else f"{format_large(row.multiply_adds_before or 0)} → {format_large(row.multiply_adds)}"
+            )
+            lines.append(
+                {
+                    "pool": row.name,
+                    "kind": row.kind,
+                    "was": row.was,
+                    "window": row.window,
+                    "now": {"left": "left", "unreachable": "not reachable"}.get(row.state, row.now),
+                    "parameters": f"{row.parameters:,}" if row.state == "replaced" else "",
+                    "multiply-adds": cost,
+                    "same as before": str(row.exact),
+                    "why": row.reason,
+                }
+            )
+        heads = [head for head in lines[0] if shown.get(head, True)] if lines else ["pool"]
+        return [heads, *([line[head] for head in heads] for line in lines)]
 
 
 def name_pool(pool: nn.Module) -> str:

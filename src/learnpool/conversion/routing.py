@@ -21,11 +21,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .calls import FUNCTIONS, Call, name_arguments, read_call
+from .convolutions import BEFORE, BEHIND, Convolution
 from .padding import Padding, read_padding, replace_low_border
-from .torch_pools import POOL_FUNCTIONS, read_call
+from .torch_pools import TorchPool
 
 Position = tuple[int, int]
-Route = tuple[Any, ...]  # where, max or avg, and the window's numbers
+Route = tuple[Any, ...]  # where ("" is anywhere in the forward), and what is called, with the window's numbers
 _INTERNAL_MODULES = {
     "torch.overrides",
     "torch.nn.functional",
@@ -35,7 +37,7 @@ _INTERNAL_MODULES = {
 
 
 class RoutedForward:
-    """``forward`` of one module, with some of its functional pools computed by its submodules."""
+    """``forward`` of one module, with some of its calls computed by, or together with, its submodules."""
 
     def __init__(self, owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:
         self.owner, self.table, self.pads = owner, table, pads
@@ -71,30 +73,47 @@ class RoutedForward:
 
 
 class CallRouter(TorchFunctionMode):
-    """Sees every torch function of a forward; answers the pool calls of its table."""
+    """Sees every torch function of a forward; answers the calls of its table."""
 
     def __init__(self, owner: nn.Module, table: dict[Route, str], pads: bool) -> None:
         super().__init__()
         self.owner, self.table, self.pads = owner, table, pads
+        self.has_locations = any(route[0] for route in table)
         self.padding: Padding | None = None  # the last one with −inf
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in POOL_FUNCTIONS:
-            x, torch_pool = read_call(func, args, kwargs)
-            if torch_pool.refusal is None:
-                attribute = self.table.get((locate_call(), torch_pool.kind, *torch_pool.window.arguments))
+        call = read_call(func, args, kwargs) if func in FUNCTIONS else None
+        if call is not None and call.original is not None:
+            for where in (BEHIND, BEFORE) if isinstance(call.original, Convolution) else ("",):
+                attribute = self._find(call, where)
                 if attribute is not None:
-                    _refuse_checkpoint()
-                    if self.pads and torch.compiler.is_dynamo_compiling():
-                        x = replace_low_border(x, torch_pool)
-                    elif self.padding is not None and x is self.padding.out:
-                        x = self.padding.replicate(torch_pool)
-                    return getattr(self.owner, attribute)(x)
+                    return self._answer(func, args, kwargs, call, where, attribute)
         out = func(*args, **kwargs)
         if func is F.pad:
             self.padding = read_padding(out, *args, **kwargs) or self.padding
         return out
+
+    def _find(self, call: Call, where: str) -> str | None:
+        """The submodule that a call goes to: "" is none, for a convolution whose pool stands elsewhere."""
+        assert call.original is not None
+        key = (where, *call.original.key) if where else call.original.key
+        attribute = self.table.get(("", *key))
+        if attribute is None and self.has_locations:
+            attribute = self.table.get((locate_call(), *key))
+        return attribute
+
+    def _answer(self, func: Any, args: Any, kwargs: Any, call: Call, where: str, attribute: str) -> Any:
+        _refuse_checkpoint()
+        x, original = call.input, call.original
+        if isinstance(original, TorchPool):
+            if self.pads and torch.compiler.is_dynamo_compiling():
+                x = replace_low_border(x, original)
+            elif self.padding is not None and x is self.padding.out:
+                x = self.padding.replicate(original)
+            return getattr(self.owner, attribute)(x)
+        arguments = name_arguments(func, args, kwargs) if where else {}
+        return call.run(getattr(self.owner, attribute) if attribute else None, func, arguments, where)
 
 
 def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Functional pool calls found by reading a module's forward, and the methods and functions it calls."""
+"""Calls where pools may stand, found by reading a module's forward, and the methods and functions it calls."""
 
 from __future__ import annotations
 
@@ -7,21 +7,35 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .calls import (
+    ADAPTIVE_FUNCTIONS,
+    CONVOLUTIONS,
+    FUNCTIONS,
+    METHODS,
+    POOL_FUNCTIONS,
+    SLICE,
+    Call,
+    name_arguments,
+    name_function,
+    read_call,
+)
+from .convolutions import Original
 from .evaluation import UNKNOWN, Evaluator, Scope, as_function, get_forward, iter_codes
 from .routing import Position, find_position, format_location
-from .torch_pools import OTHER_FUNCTIONS, POOL_FUNCTIONS, Obstacle, TorchPool, read_call
+from .torch_pools import Obstacle, TorchPool
 
 _EVALUATOR = Evaluator()
 _ARGUMENTS = (int, tuple, list, type(None))
 _NAMES = {function.__name__ for function in POOL_FUNCTIONS}
+_SUBSCRIPTS = ("BINARY_SUBSCR", "BINARY_OP")
 _ITERATORS = {"_modules", "children", "named_children"}
 _MOST_FUNCTIONS = 500  # of one forward; far more than anyone writes
 _DEFERRED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -34,20 +48,20 @@ _PARALLEL = {
 
 @dataclass(frozen=True)
 class PoolCall:
-    """A call of a pool in a forward: where it is and what it computes, or why that is not known."""
+    """A call in a forward that a pool may take part in: where and what it is, or why that is not known."""
 
     location: str
     function: str
-    torch_pool: TorchPool | None
+    original: Original | None
     obstacle: Obstacle | None = None
 
 
-def find_calls(module: nn.Module) -> list[PoolCall]:
-    """The pool calls of a module's own forward, in the order of the source."""
+def find_calls(module: nn.Module, functions: Collection[Any]) -> list[PoolCall]:
+    """The calls of ``functions`` in a module's own forward, in the order of the source."""
     calls: dict[str, PoolCall] = {}
     scopes = collect_functions(module)
     for scope in scopes:
-        calls.update((call.location, call) for call in _find_calls_in(scope))
+        calls.update((call.location, call) for call in _find_calls_in(scope, functions))
     if calls and any(_starts_threads(scope) for scope in scopes):
         return [_add_obstacle(call, Obstacle.THREADS) for call in calls.values()]
     return list(calls.values())
@@ -119,7 +133,7 @@ def _starts_threads(scope: Scope) -> bool:
     return False
 
 
-def _find_calls_in(scope: Scope) -> Iterator[PoolCall]:
+def _find_calls_in(scope: Scope, functions: Collection[Any]) -> Iterator[PoolCall]:
     function = scope.function
     tree, first = parse_function(function)
     if not first:
@@ -128,21 +142,25 @@ def _find_calls_in(scope: Scope) -> Iterator[PoolCall]:
             yield PoolCall(f"{function.__qualname__}:{name}", name, None, Obstacle.NO_SOURCE)
         return
     called = set()
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for node in sorted(calls, key=lambda node: _find_end(node, first)):
-        target, bound = unwrap_partial(_EVALUATOR.evaluate(node.func, scope))
-        if not is_pool(target):
+    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Call, ast.Subscript))]
+    for node in sorted(nodes, key=lambda node: _find_end(node, first)):
+        if isinstance(node, ast.Subscript):
+            target, bound = SLICE if is_strided_slice(node) else UNKNOWN, dict[str, Any]()
+        else:
+            target, bound = resolve_target(node, _EVALUATOR.evaluate(node.func, scope))
+        if not _is_one_of(target, functions):
             continue
-        called.add(node.func)
+        called.add(node.func if isinstance(node, ast.Call) else node)
         located = locate_call_node(node, function)
-        if located is not None:
+        call = _read_call(node, target, bound, scope) if located is not None else None
+        if located is not None and call is not None:
             location, code = located
-            call = PoolCall(location, target.__name__, *_read_window(node, target, bound, scope))
-            yield _add_obstacle(call, Obstacle.DEFERRED) if _is_deferred(code, function) else call
+            place = PoolCall(location, name_function(target), call.original, call.obstacle)
+            yield _add_obstacle(place, Obstacle.DEFERRED) if _is_deferred(code, function) else place
     for value in ast.walk(tree):
         if isinstance(value, (ast.Name, ast.Attribute)) and value not in called and isinstance(value.ctx, ast.Load):
             target, _ = unwrap_partial(_EVALUATOR.evaluate(value, scope))
-            if is_pool(target):
+            if _is_one_of(target, {*POOL_FUNCTIONS, *ADAPTIVE_FUNCTIONS}):
                 at = _format(function, function.__code__, _find_end(value, first))
                 yield PoolCall(at, target.__name__, None, Obstacle.PASSED_ON)
 
@@ -165,34 +183,73 @@ def unwrap_partial(target: Any) -> tuple[Any, dict[str, Any]]:
     return target, {}
 
 
-def _read_window(
-    node: ast.Call, target: Any, bound: dict[str, Any], scope: Scope
-) -> tuple[TorchPool | None, Obstacle | None]:
-    if target in OTHER_FUNCTIONS:
-        return None, OTHER_FUNCTIONS[target]
+def resolve_target(node: ast.Call, value: Any) -> tuple[Any, dict[str, Any]]:
+    """The torch function behind a call of ``value``, or of a tensor's method, and what a partial gave it by name."""
+    target, bound = unwrap_partial(value)
+    if target is UNKNOWN and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+        target = METHODS[node.func.attr]
+    return target, bound
+
+
+def is_strided_slice(node: ast.Subscript) -> bool:
+    """Whether something is sliced with steps along several axes: only tensors are."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return any(isinstance(part, ast.Slice) and part.step is not None for part in parts)
+
+
+def _read_call(node: Any, target: Any, bound: dict[str, Any], scope: Scope) -> Call | None:
+    """A call as data; None if it is at no place for a pool, as far as its arguments tell."""
+    if target is SLICE:
+        return None if _takes_all_phases(scope.function) else read_call(SLICE, (None, _read_index(node, scope)), {})
+    # By nature a pool, whose window may not be known; a mean may be of anything.
+    unknown = Obstacle.ADAPTIVE if target in ADAPTIVE_FUNCTIONS else Obstacle.COMPUTED
+    otherwise = None if target in METHODS.values() else Call(None, obstacle=unknown)
     if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-        return None, Obstacle.COMPUTED
-    args = tuple(None if i == 0 else _EVALUATOR.evaluate(arg, scope) for i, arg in enumerate(node.args))
+        return otherwise
+    is_method = target in METHODS.values() and _EVALUATOR.evaluate(node.func, scope) is UNKNOWN
+    values = [_EVALUATOR.evaluate(arg, scope) for arg in node.args]
+    args = (None, *(values if is_method else values[1:]))
     words = {word.arg: _EVALUATOR.evaluate(word.value, scope) for word in node.keywords if word.arg != "input"}
-    kwargs = {**bound, **{word: value for word, value in words.items() if word is not None}}
-    if not all(isinstance(value, _ARGUMENTS) and not _holds_unknown(value) for value in (*args, *kwargs.values())):
-        return None, Obstacle.COMPUTED
+    arguments = name_arguments(target, args, {**bound, **{name: value for name, value in words.items() if name}})
+    numbers = {name: value for name, value in arguments.items() if name not in ("weight", "bias")}
+    if not all(isinstance(value, _ARGUMENTS) and not _holds_unknown(value) for value in numbers.values()):
+        return otherwise
+    if target in CONVOLUTIONS and not isinstance(arguments.get("weight"), Tensor):
+        return None if arguments.get("stride", 1) in (1, (1,) * CONVOLUTIONS[target]) else otherwise
     try:
-        torch_pool = read_call(target, args, kwargs)[1]
-        torch_pool.window  # noqa: B018
+        call = read_call(target, (), arguments)
+        if call is not None and isinstance(call.original, TorchPool):
+            call.original.window  # noqa: B018
     except (TypeError, ValueError):
-        return None, Obstacle.ARGUMENTS
-    return torch_pool, None
+        return Call(None, obstacle=Obstacle.ARGUMENTS)
+    return call
+
+
+def _read_index(node: ast.Subscript, scope: Scope) -> Any:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return tuple(_EVALUATOR.evaluate(part, scope) for part in parts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes_all_phases(function: FunctionType) -> bool:
+    """Whether a function slices with a step and an offset too: space to depth, which loses nothing."""
+    slices = (node for node in ast.walk(parse_function(function)[0]) if isinstance(node, ast.Slice))
+    starts = (node.lower for node in slices if node.step is not None and node.lower is not None)
+    return any(not (isinstance(start, ast.Constant) and start.value == 0) for start in starts)
 
 
 def _holds_unknown(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and any(part is UNKNOWN for part in value)
 
 
-def is_pool(target: Any) -> bool:
-    """Whether a value is one of PyTorch's pool functions."""
+def is_place(target: Any) -> bool:
+    """Whether a value is a torch function that a pool may take part in."""
+    return _is_one_of(target, FUNCTIONS)
+
+
+def _is_one_of(target: Any, functions: Collection[Callable[..., Any]]) -> bool:
     try:
-        return target in POOL_FUNCTIONS or target in OTHER_FUNCTIONS
+        return target in functions
     except Exception:  # not hashable, or lazy
         return False
 
@@ -220,7 +277,7 @@ def _find_lambda(tree: ast.Module, first: int, function: FunctionType) -> ast.Mo
     return ast.Module([ast.Expr(node) for node in lambdas[:1]], [])
 
 
-def locate_call_node(node: ast.Call, function: FunctionType) -> tuple[str, CodeType] | None:
+def locate_call_node(node: ast.expr, function: FunctionType) -> tuple[str, CodeType] | None:
     """Where a call stands, as the router will see it, and the code it is in; None if it is in another function."""
     end = _find_end(node, parse_function(function)[1])
     code = _locate_calls(function.__code__).get(end)
@@ -243,6 +300,6 @@ def _locate_calls(code: CodeType) -> dict[Position, CodeType]:
     codes: dict[Position, CodeType] = {}
     for inner in iter_codes(code):
         for instruction in dis.get_instructions(inner):
-            if instruction.opname.startswith("CALL"):
+            if instruction.opname.startswith(("CALL", *_SUBSCRIPTS)):
                 codes.setdefault(find_position(inner, instruction.offset), inner)
     return codes

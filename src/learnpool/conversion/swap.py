@@ -10,17 +10,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import sharing
+from .. import observation, sharing
 from ..names import parse
-from ..starts import DEFAULT_START, STARTS
+from ..starts import STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
+from .costs import count_multiply_adds, describe_first, describe_new
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
-from .pool_sites import PoolSite, find_pools
+from .pool_sites import find_sites
 from .replacements import Choice, Replacement, Request, apply_choices, plan_replacements
-from .report import Report, Row, name_pool
+from .report import Report, Row
 from .routing import get_routes, route, unroute
+from .sites import PoolSite
 from .source import pads_by_hand
+from .torch_pools import TorchPool
+
+KINDS = ("max", "avg", "global", "strided", "shortcut")
 
 
 @dataclass
@@ -49,31 +54,37 @@ def convert(
     skip: Choice | None = None,
     replace: Sequence[str] = ("max",),
     share: str | None = None,
-    start: str = DEFAULT_START,
+    start: str | None = None,
+    first: Choice | None = None,
+    min_channels: int = 1,
     optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     example: Any = None,
 ) -> Report:
-    """Replace the max pools of a network by pools that learn, in place; all of them or, if anything is wrong, none.
+    """Put pools that learn where a network shrinks its maps, in place; if anything is wrong, nothing changes.
 
     ``pool`` is a pool's name (``tree2+gated``: a tree first, gated after), a tree, or a function of the old layer that
     returns a layer, a name, a tree, or None to keep it. ``only`` and ``skip`` choose by name pattern (``layer1.*``), by
-    a function of the old layer such as ``downsampling``, or by a list of these. ``replace`` names the kinds: ``max``,
-    ``avg``. ``start`` is that of the layers (see ``learnpool.starts``), or ``same``: begin as the old pool where that
-    is possible. New parameters go to the ``optimizers`` given, each to the one that owns its neighbours. ``example``
-    (a tensor, a tuple of arguments or a dict of them) is run once, to see sizes, order, and windows that only a running
-    forward knows.
+    a function of the old layer such as ``downsampling``, or by a list of these. ``replace`` names the kinds of places:
+    ``max`` and ``avg`` pools; ``global`` pools (of the whole map); ``strided`` convolutions, which become convolutions
+    of stride 1 with a pool behind them; ``shortcut``, convolutions of one tap with a stride and strided slices, where
+    the pool comes first and costs nothing. ``first`` chooses strided convolutions whose pool comes first too;
+    ``min_channels`` leaves convolutions of fewer input channels. ``start`` is that of the layers (see
+    ``learnpool.starts``), or ``same``: begin as what was there where that is possible, as the three new kinds do by
+    default; else ``spread``. New parameters go to the ``optimizers`` given, each to the one that owns its neighbours.
+    ``example`` (a tensor, a tuple of arguments or a dict of them) is run once, to see sizes, order, and windows that
+    only a running forward knows.
 
     >>> print(convert(model, "gated", only=downsampling))
     """
-    _check_arguments(model, pool, replace, share, start)
+    _check_arguments(model, pool, replace, share, start, min_channels)
     optimizer_list = check_optimizers(model, optimizers)
-    sites = find_pools(model, example)
+    sites = find_sites(model, replace, example)
     if not sites:
         where = (
             "" if example is not None else " among its modules and the calls its source shows; example= shows others"
         )
         raise ValueError(f"convert: {type(model).__name__} has no pools{where}")
-    apply_choices(sites, only, skip, tuple(replace))
+    apply_choices(sites, only, skip, tuple(replace), first, min_channels)
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
@@ -110,19 +121,23 @@ def _check_model(name: str, model: Any) -> None:
         raise TypeError(f"{name}: model must be an nn.Module, got {type(model).__name__}")
 
 
-def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any) -> None:
+def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any, min_channels: Any) -> None:
     _check_model("convert", model)
     if not isinstance(pool, (str, Tree)) and (not callable(pool) or isinstance(pool, (type, nn.Module))):
         raise TypeError(f"convert: pool must be a pool's name, a tree or a function of the old layer, got {pool!r}")
     kinds = (replace,) if isinstance(replace, str) else tuple(replace)
-    if isinstance(replace, str) or not kinds or not set(kinds) <= {"max", "avg"}:
-        raise ValueError(f"convert: replace must be a tuple of 'max' and 'avg', got {replace!r}")
+    if isinstance(replace, str) or not kinds or not set(kinds) <= {*KINDS}:
+        raise ValueError(f"convert: replace must be a tuple of {', '.join(map(repr, KINDS))}, got {replace!r}")
+    if isinstance(min_channels, bool) or not isinstance(min_channels, int):
+        raise TypeError(f"convert: min_channels must be an int, got {min_channels!r}")
     if share is not None:
         sharing.check_share("convert", share)
-    if start not in (*STARTS, "same"):
+    if start not in (*STARTS, "same", None):
         raise ValueError(f"convert: start must be one of {', '.join((*STARTS, 'same'))}, got {start!r}")
     if isinstance(pool, str):
         parse(pool, share)
+    if not {*kinds} <= {"max", "avg"} and observation.is_compiled(model):
+        raise ValueError("convert: convert the network first, then compile it")
     if start == "same" and any(p.is_meta for p in model.parameters()):
         raise ValueError('convert: start="same" sets values, and a model on the meta device has none')
     for module in model.modules():
@@ -154,12 +169,15 @@ def _apply(
 
 
 def _insert(model: nn.Module, replacement: Replacement) -> None:
-    old, torch_pool = replacement.site, replacement.site.torch_pool
-    assert torch_pool is not None
-    before = replacement.new.__dict__["_old_pool"] = OldPool(torch_pool.build_module(), old.module)
+    old, original = replacement.site, replacement.site.original
+    assert original is not None
+    before = replacement.new.__dict__["_old_pool"] = OldPool(
+        original.build_module(), old.module if old.owner is None else None
+    )
     if old.owner is not None:
         old.owner.add_module(old.attribute, replacement.new)
-        route(old.owner, {old.route: old.attribute}, pads_by_hand(old.owner))
+        pads = isinstance(original, TorchPool) and pads_by_hand(old.owner)
+        route(old.owner, {old.route: old.attribute}, pads)
         return
     assert old.module is not None
     before.attributes = move_attachments(old.module, replacement.new, before.plain_pool)
@@ -174,10 +192,10 @@ def _route_kept_calls(sites: list[PoolSite], replacements: list[Replacement], ke
             owners.setdefault(replacement.site.route, []).append(replacement.site.owner)
     changed = {id(replacement.site) for replacement in replacements}
     for pool in sites:
-        if pool.owner is None or pool.torch_pool is None or id(pool) in changed or pool.route not in owners:
+        if pool.owner is None or pool.original is None or id(pool) in changed or pool.route not in owners:
             continue
         if any(pool.owner is inner for owner in owners[pool.route] for inner in owner.modules()):
-            same = pool.torch_pool.build_module()
+            same = pool.original.build_module()
             kept_ids.add(id(same))
             pool.owner.add_module(pool.attribute, same)
             route(pool.owner, {pool.route: pool.attribute})
@@ -211,16 +229,29 @@ def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes:
     seen: set[int] = set()
     by_site = {id(replacement.site): replacement for replacement in replacements}
     for pool in sites:
-        window = "" if pool.torch_pool is None else pool.torch_pool.label
+        window = "" if pool.original is None else pool.original.label
         replacement = by_site.get(id(pool))
         if replacement is None:
             reason = pool.left_reason or pool.unreachable_reason or ""
-            rows.append(Row(pool.name or "(model)", pool.was, window, pool.state, reason=reason))
+            rows.append(Row(pool.name or "(model)", pool.was, window, pool.state, reason=reason, kind=pool.kind))
             continue
         fresh = {id(p): p.numel() for p in replacement.new.parameters() if id(p) not in seen}
         seen |= set(fresh)
-        now = name_pool(replacement.new)
         also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
-        reason = "; ".join(filter(None, (f"used {pool.uses} times" if pool.uses > 1 else "", also, pool.idle_reason)))
-        rows.append(Row(pool.name, pool.was, window, "replaced", now, sum(fresh.values()), replacement.exact, reason))
+        costs = count_multiply_adds(pool, replacement.new)
+        uses = f"used {pool.uses} times" if pool.uses > 1 else ""
+        reason = "; ".join(filter(None, (uses, also, describe_first(pool, costs), pool.idle_reason)))
+        row = Row(
+            pool.name or "(model)",
+            pool.was,
+            window,
+            "replaced",
+            describe_new(pool, replacement.new),
+            sum(fresh.values()),
+            replacement.exact,
+            reason,
+            *costs,
+            pool.kind,
+        )
+        rows.append(row)
     return Report(tuple(rows), notes)

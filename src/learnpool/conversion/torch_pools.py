@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from ..ops.window import Size, Window, format_size
 
@@ -21,21 +18,6 @@ POOL_MODULES: dict[type[nn.Module], tuple[str, int]] = {
     nn.AvgPool2d: ("avg", 2),
     nn.AvgPool3d: ("avg", 3),
 }
-POOL_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
-    F.max_pool1d: ("max", 1),
-    F.max_pool2d: ("max", 2),
-    F.max_pool3d: ("max", 3),
-    torch.max_pool1d: ("max", 1),
-    torch.max_pool2d: ("max", 2),
-    torch.max_pool3d: ("max", 3),
-    F.max_pool1d_with_indices: ("max", 1),
-    F.max_pool2d_with_indices: ("max", 2),
-    F.max_pool3d_with_indices: ("max", 3),
-    F.avg_pool1d: ("avg", 1),
-    F.avg_pool2d: ("avg", 2),
-    F.avg_pool3d: ("avg", 3),
-}
-_WITH_INDICES = (F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices)
 
 
 class Obstacle(Enum):
@@ -61,6 +43,11 @@ class Obstacle(Enum):
         return not self.by_nature and self is not Obstacle.ARGUMENTS
 
 
+ADAPTIVE_MODULES: dict[type[nn.Module], tuple[str, int]] = {
+    getattr(nn, f"Adaptive{function.title()}Pool{dims}d"): (function, dims)
+    for function in ("max", "avg")
+    for dims in (1, 2, 3)
+}
 _OTHERS = (
     ("adaptive_max_pool", "AdaptiveMaxPool", Obstacle.ADAPTIVE),
     ("adaptive_avg_pool", "AdaptiveAvgPool", Obstacle.ADAPTIVE),
@@ -69,13 +56,6 @@ _OTHERS = (
 OTHER_MODULES: dict[type[nn.Module], Obstacle] = {
     getattr(nn, f"{cls}{dims}d"): why for _, cls, why in _OTHERS for dims in (1, 2, 3)
 } | {nn.FractionalMaxPool2d: Obstacle.OTHER, nn.FractionalMaxPool3d: Obstacle.OTHER}
-OTHER_FUNCTIONS: dict[Callable[..., Any], Obstacle] = {
-    getattr(F, f"{name}{dims}d"): why for name, _, why in _OTHERS for dims in (1, 2, 3)
-}
-_ARGUMENTS = {
-    "max": ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
-    "avg": ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
-}
 
 
 @dataclass(frozen=True)
@@ -94,12 +74,24 @@ class TorchPool:
     divisor_override: int | None = None
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """What a route tells calls of different pools at one location by."""
+        return (self.kind, *self.window.arguments, self.return_indices, self.divisor_override)
+
+    @property
     def window(self) -> Window:
         return Window.of(self.title, self.dims, *self.geometry)
 
     @property
     def geometry(self) -> tuple[Any, ...]:
         return (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.count_include_pad)
+
+    @property
+    def new_geometry(self) -> dict[str, Any]:
+        """The window of a learned pool in this one's place, as a layer's arguments: the same."""
+        names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+        counts = {} if self.kind == "max" else {"count_include_pad": self.count_include_pad}
+        return {name: getattr(self, name) for name in names} | counts
 
     @property
     def title(self) -> str:
@@ -139,42 +131,56 @@ class TorchPool:
         return cls(*arguments)  # type: ignore[no-any-return]
 
 
-def is_same_pool(one: TorchPool | None, other: TorchPool | None) -> bool:
-    """Whether two calls are of one pool, however their arguments are written."""
-    if one is None or other is None:
-        return one is other
-    same = one.kind == other.kind and one.window == other.window
-    return same and (one.return_indices, one.divisor_override) == (other.return_indices, other.divisor_override)
+@dataclass(frozen=True)
+class GlobalPool:
+    """The mean or maximum of the whole map: an adaptive pool to one cell, or ``x.mean((2, 3))``."""
+
+    function: str  # max or avg
+    dims: int
+    keepdim: bool = True  # [N, C, 1, 1], not [N, C]
+    return_indices: bool = False
+
+    kind = "global"
+    label = "the whole map"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.kind, self.function, self.dims, self.keepdim, self.return_indices)
+
+    @property
+    def refusal(self) -> str | None:
+        return "return_indices: a learned pool has none" if self.return_indices else None
+
+    def build_module(self) -> nn.Module:
+        """The PyTorch layer that computes this pool."""
+        cls: Any = getattr(nn, f"Adaptive{self.function.title()}Pool{self.dims}d")
+        return cls(1)  # type: ignore[no-any-return]
+
+
+def is_one_cell(output_size: Any, dims: int) -> bool:
+    """Whether an adaptive pool of this output size covers the whole map."""
+    return output_size == 1 or (isinstance(output_size, (tuple, list)) and tuple(output_size) == (1,) * dims)
 
 
 def find_pool_class(module: nn.Module) -> type[nn.Module] | None:
     """The PyTorch max or average pool a module is or derives from."""
-    return next((cls for cls in POOL_MODULES if isinstance(module, cls)), None)
+    return next((cls for cls in (*POOL_MODULES, *ADAPTIVE_MODULES) if isinstance(module, cls)), None)
 
 
-def read_module(module: nn.Module) -> TorchPool | None:
+def read_module(module: nn.Module) -> TorchPool | GlobalPool | None:
     """A module as data; None unless it computes exactly what PyTorch's own pool does (it may change defaults)."""
     cls = find_pool_class(module)
     if cls is None or "forward" in module.__dict__ or type(module).forward is not cls.forward:
         return None
     if type(module).__call__ is not nn.Module.__call__:
         return None
+    if cls in ADAPTIVE_MODULES:
+        function, dims = ADAPTIVE_MODULES[cls]
+        is_global = is_one_cell(module.output_size, dims)
+        return GlobalPool(function, dims, True, getattr(module, "return_indices", False)) if is_global else None
     kind, dims = POOL_MODULES[cls]
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
     options = {
         name: getattr(module, name) for name in (*names, "return_indices", "divisor_override") if hasattr(module, name)
     }
     return TorchPool(kind, dims, **options)
-
-
-def read_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, TorchPool]:
-    """A call of ``F.max_pool2d`` or one of its relatives: its input, and the rest as data."""
-    kind, dims = POOL_FUNCTIONS[function]
-    arguments = dict(zip(_ARGUMENTS[kind], args, strict=False))
-    arguments.update(kwargs)
-    x = arguments.pop("input", None)
-    if kind == "avg":
-        arguments.setdefault("count_include_pad", True)
-    elif function in _WITH_INDICES:
-        arguments["return_indices"] = True
-    return x, TorchPool(kind, dims, **arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -16,10 +16,12 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
+from .calls import Call, name_function, read_call
+from .convolutions import Original, is_same
 from .evaluation import is_method
 from .padding import Padding, read_padding
 from .routing import RoutedForward, find_caller, locate_frame, route, unroute
-from .torch_pools import OTHER_FUNCTIONS, POOL_FUNCTIONS, Obstacle, TorchPool, is_same_pool, read_call
+from .torch_pools import Obstacle, TorchPool
 
 _CALL, _ROUTED = nn.Module._call_impl.__code__, RoutedForward.__call__.__code__
 _OUTSIDE = "called outside of its module's forward"
@@ -30,12 +32,12 @@ _POWERS = {"square", "pow", "mul"}
 
 @dataclass(eq=False)
 class TracedCall:
-    """One pool computed during the example."""
+    """One pool, or a call that one may take part in, computed during the example."""
 
     owner: nn.Module
     location: str
     function: str
-    torch_pool: TorchPool | None
+    original: Original | None
     obstacle: Obstacle | None
     input: Tensor
     has_minus_infinity: bool = False  # in its input
@@ -50,18 +52,19 @@ class TracedCall:
 
 
 class _CallRecorder(TorchFunctionMode):
-    """Records every pool call, and changes nothing."""
+    """Records every call of the given functions that a pool may take part in, and changes nothing."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, functions: Collection[Any]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.functions = model, functions
         self.calls: list[TracedCall] = []
         self.paddings: list[Padding] = []
         self.squares: list[tuple[Tensor, Tensor]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        call = self._record(func, args, kwargs) if func in POOL_FUNCTIONS or func in OTHER_FUNCTIONS else None
+        read = read_call(func, args, kwargs) if func in self.functions else None
+        call = self._record(func, read) if read is not None else None
         out = func(*args, **kwargs)
         if call is not None:
             call.output = out if isinstance(out, Tensor) else None
@@ -72,14 +75,11 @@ class _CallRecorder(TorchFunctionMode):
             self._note_purpose(getattr(func, "__name__", "").strip("_"), args, out)
         return out
 
-    def _record(self, func: Any, args: Any, kwargs: Any) -> TracedCall:
-        if func in POOL_FUNCTIONS:
-            x, torch_pool = read_call(func, args, kwargs)
-        else:
-            x, torch_pool = args[0] if args else kwargs["input"], None
+    def _record(self, func: Any, read: Call) -> TracedCall:
+        x: Tensor = read.input
         frame = find_caller(sys._getframe(2))
         owner, outside = _find_owner(frame, self.model)
-        call = TracedCall(owner, locate_frame(frame), func.__name__, torch_pool, OTHER_FUNCTIONS.get(func), x)
+        call = TracedCall(owner, locate_frame(frame), name_function(func), read.original, read.obstacle, x)
         call.outside_reason = outside
         call.has_minus_infinity = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
         call.padding = next((padding for padding in self.paddings if padding.out is x), None)
@@ -99,11 +99,11 @@ class _CallRecorder(TorchFunctionMode):
 
     def mark_variances(self) -> None:
         """``avg(x²) − avg(x)²``: with anything but averages it may be negative."""
-        averages = [call for call in self.calls if call.torch_pool is not None and call.torch_pool.kind == "avg"]
+        averages = [call for call in self.calls if isinstance(call.original, TorchPool) and call.original.kind == "avg"]
         for call in averages:
             base = next((base for square, base in self.squares if square is call.input), None)
             for other in averages:
-                if base is not None and other.input is base and is_same_pool(call.torch_pool, other.torch_pool):
+                if base is not None and other.input is base and is_same(call.original, other.original):
                     call.other_purpose = other.other_purpose = "part of a variance, avg(x²) − avg(x)²"
 
 
@@ -150,8 +150,8 @@ def _follow_forwards(model: nn.Module) -> Iterator[None]:
             unroute(owner, set())
 
 
-def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
-    """The pools that one pass in eval() without gradients computes; model and random numbers stay as they are."""
+def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> list[TracedCall]:
+    """The places for pools in one pass in eval() without gradients; model and random numbers stay as they are."""
     args, kwargs = (), {}
     if isinstance(example, dict):
         kwargs = example
@@ -159,7 +159,7 @@ def trace_calls(model: nn.Module, example: Any) -> list[TracedCall]:
         args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     if any(is_lazy(p) for p in model.parameters()):
         raise ValueError("convert: the example would give lazy layers their sizes; run the network once before")
-    recorder = _CallRecorder(model)
+    recorder = _CallRecorder(model, functions)
     with preserve_state(model), _follow_forwards(model), recorder:
         try:
             model(*args, **kwargs)

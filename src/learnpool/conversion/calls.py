@@ -170,3 +170,9 @@ def _read_slice(index: Any) -> tuple[int, ...] | None:
         return None
     stride = tuple(1 if part.step is None else part.step for part in steps)
     return stride if all(isinstance(s, int) and s >= 1 for s in stride) and max(stride) > 1 else None
+
+
+def has_offset(index: Any) -> bool:
+    """Whether an index takes every s-th cell but not from the first on: space to depth, which loses nothing."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, slice) and part.step is not None and part.start not in (None, 0) for part in parts)

@@ -65,9 +65,13 @@ class PoolSite:
 
     @property
     def kind(self) -> str:
-        """``max`` or ``avg``, as far as its name tells where its window is not known."""
+        """One of ``max``, ``avg``, ``global``, ``strided`` and ``shortcut``, as far as its name tells where not more is
+        known.
+        """
         if self.original is not None:
             return self.original.kind
+        if "conv" in self.was.lower():
+            return "strided"
         return "avg" if "avg" in self.was.lower() else "max"
 
     @property

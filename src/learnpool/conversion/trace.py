@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
-from .calls import Call, name_function, read_call
+from .calls import SLICE, Call, has_offset, name_function, read_call
 from .convolutions import Original, is_same
 from .evaluation import is_method
 from .padding import Padding, read_padding
@@ -60,11 +60,14 @@ class _CallRecorder(TorchFunctionMode):
         self.calls: list[TracedCall] = []
         self.paddings: list[Padding] = []
         self.squares: list[tuple[Tensor, Tensor]] = []
+        self.phases: list[Tensor] = []  # maps that are sliced with an offset
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         read = read_call(func, args, kwargs) if func in self.functions else None
         call = self._record(func, read) if read is not None else None
+        if func is SLICE and SLICE in self.functions and has_offset(args[1]):
+            self.phases.append(args[0])
         out = func(*args, **kwargs)
         if call is not None:
             call.output = out if isinstance(out, Tensor) else None
@@ -170,4 +173,4 @@ def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> l
                 f"convert: the model does not take the example {actual}: {type(error).__name__}: {error}"
             ) from error
     recorder.mark_variances()
-    return recorder.calls
+    return [call for call in recorder.calls if not any(call.input is x for x in recorder.phases)]

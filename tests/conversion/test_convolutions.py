@@ -177,12 +177,16 @@ def test_restore_is_bit_for_bit():
     convert(net, "mixed", replace=("global",))
     assert len(restore(net)) == 8
     assert list(net.state_dict()) == list(old.state_dict())
-    assert all(module.__dict__.keys() == other.__dict__.keys() for module, other in zip(net.modules(), old.modules(), strict=True))
+    assert all(
+        module.__dict__.keys() == other.__dict__.keys()
+        for module, other in zip(net.modules(), old.modules(), strict=True)
+    )
     assert torch.equal(net.eval()(x), old.eval()(x))
 
 
 TREES = [
-    ("filter", "up to rounding"), ("tree2", "up to rounding"), ("tree3", "up to rounding"), ("gated", "no"), ("mixed", "no"),
+    ("filter", "up to rounding"), ("tree2", "up to rounding"), ("tree3", "up to rounding"), ("gated", "no"),
+    ("mixed", "no"),
     (Mix(Max(), Filter()), "up to rounding"), (Mix(Gate(Max(), Avg()), Gate(Filter(), Filter())), "up to rounding"),
     (Gate(Max(), Filter()), "no"), (Mix(Filter(), Avg(), learn=False), "no"), ("max", "no"), ("avg", "no"),
 ]  # fmt: skip
@@ -271,7 +275,9 @@ def test_optimizers_keep_their_state_and_get_the_pools():
     state = {id(p): s["momentum_buffer"].clone() for p, s in optimizer.state.items()}
     convert(net, "filter", replace=ALL, optimizers=optimizer)
     assert {id(p) for p in net.parameters()} == {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert all(torch.equal(optimizer.state[p]["momentum_buffer"], state[id(p)]) for p in net.parameters() if id(p) in state)
+    assert all(
+        torch.equal(optimizer.state[p]["momentum_buffer"], state[id(p)]) for p in net.parameters() if id(p) in state
+    )
 
 
 @pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])

@@ -1,23 +1,28 @@
-"""A hook of mkdocs: pages that live outside docs/ become pages of the site, and links follow them.
+"""A hook of mkdocs: pages that live outside docs/ become pages of the site, and docstrings its API reference.
 
 CONTRIBUTING.md and CHANGELOG.md are taken from the root; the page of examples is made from examples/. A link to a
-source file has no page to lead to, so the site shows its name alone.
+source file has no page to lead to, so the site shows its name alone. A line ``::: learnpool.GatedPool2d`` becomes the
+signature and the docstring of that name. The package is imported for it, because signatures are made at run time.
 """
 
 import ast
+import importlib
+import inspect
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 
-from mkdocs.structure.files import File
-
 ROOT = Path(__file__).parents[1]
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}  # by place
+NAME = re.compile(r"^::: (\S+)$", re.M)
+EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!>>>)\S.*\n?|^\.\.\. .*\n?)*)+", re.M)
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_files(files, config):
     """Add the pages from outside docs/."""
+    from mkdocs.structure.files import File
+
     for place, page in PAGES.items():
         if page != "index.md":
             text = move_links((ROOT / place).read_text(encoding="utf-8"), "")
@@ -30,7 +35,26 @@ def on_page_markdown(markdown, page, config, files):
     """Links out of docs/, as they are written for readers of the repository, in the site."""
     if page.file.generated_by:
         return markdown
+    markdown = NAME.sub(lambda match: describe(match[1]), markdown)
     return move_links(markdown, str(PurePosixPath("docs", page.file.src_uri).parent))
+
+
+def describe(name):
+    """A public name as a section: its signature without annotations, and its docstring."""
+    module, _, last = name.rpartition(".")
+    value = getattr(importlib.import_module(module), last)
+    signature = inspect.signature(value)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    call = f"{last}{signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)}"
+    if len(call) > 80:
+        call = f"{last}(\n    " + ",\n    ".join(split_arguments(call[len(last) + 1 : -1])) + ",\n)"
+    text = EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", (inspect.getdoc(value) or "") + "\n")
+    return f"### {last}\n\n```python\n{call}\n```\n\n{text}"
+
+
+def split_arguments(text):
+    """The arguments of a signature; a comma inside brackets or quotes separates none."""
+    return re.split(r", (?=[\w*/]+(?:=|,|$))", text)
 
 
 def move_links(text, folder):

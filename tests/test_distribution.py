@@ -4,7 +4,6 @@
 """
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -78,6 +77,8 @@ def make_path_without_compilers(folder):
 
 def run_in_terminal(command, variables):
     """What a command prints to a terminal of its own: pip hides what a build prints, but not what goes there."""
+    import pty  # not on Windows
+
     printed = bytearray()
     child, terminal = pty.fork()
     if child == 0:

@@ -97,19 +97,20 @@
       return { g, back, fill, label };
     });
     make("p", { class: "pools-hint" }, left, "Drag a cell up or down.");
+    const right = make("div", { class: "pools-right" }, root);
+    const below = make("div", { class: "pools-below" }, root);
     for (const [key, [, low, high, what]] of Object.entries(SCALARS)) {
-      const label = make("label", {}, left, `${what} `);
+      const label = make("label", {}, below, `${what} `);
       const shown = make("output", {}, label, format(scalars[key]));
       const input = make("input", { type: "range", min: low, max: high, step: 0.05, value: scalars[key] }, label);
       input.addEventListener("input", () => { scalars[key] = Number(input.value); shown.textContent = format(scalars[key]); draw(); });
     }
-    const buttons = make("p", {}, left);
+    const buttons = make("p", {}, below);
     for (const [name, values] of [["Start again", BEGIN], ["One bright cell", [0, 0, 0, 0, 1, 0, 0, 0, 0]], ["An edge", [0, 0.5, 1, 0, 0.5, 1, 0, 0.5, 1]],
       ["All negative", BEGIN.map((v) => -v)]]) {
       make("button", { type: "button" }, buttons, name).addEventListener("click", () => { cells.splice(0, 9, ...values); draw(); });
     }
 
-    const right = make("div", { class: "pools-right" }, root);
     const rows = POOLS.map(([id, name, pool]) => {
       const row = make("div", { class: "pools-row", "data-pool": id }, right);
       make("span", { class: "pools-name" }, row, name);

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops.window import Window
-from learnpool.tree import decode, make_tree
+from learnpool.program import decode
+from learnpool.tree import make_tree
 
 MIXED = Mix(Max(), Avg())
 HALF = Mix(Max(), Avg(), learn=False)
@@ -67,7 +68,7 @@ def parameters(tree, window, share, channels, size, dtype=torch.float64):
     """``weight`` and ``mix`` for one call of the operator."""
     grid = window.output_size(size) if "region" in share else (1,) * window.dims
     extent = (channels if "channel" in share else 1, *grid)
-    plan = decode(tree.program)
+    plan = decode(tree.fit(window.kernel))
     weight = torch.randn((plan.weights, *extent, *window.kernel), dtype=torch.float64) * 0.5
     mix = torch.rand((plan.mixes, *extent), dtype=torch.float64) * 0.8 + 0.1
     return weight.to(dtype), mix.to(dtype)
@@ -75,7 +76,7 @@ def parameters(tree, window, share, channels, size, dtype=torch.float64):
 
 def call(x, weight, mix, tree, window):
     """The operator itself."""
-    return torch.ops.learnpool.pool(x, weight, mix, tree.program, *numbers(window))
+    return torch.ops.learnpool.pool(x, weight, mix, tree.fit(window.kernel), *numbers(window))
 
 
 def numbers(window):

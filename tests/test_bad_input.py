@@ -78,7 +78,7 @@ CASES = {
     "grid": (lambda: GatedPool2d(3, grid=(1, 2, 3)), ValueError, r"GatedPool2d: grid must be one int or 2, got \(1, 2, 3\)"),
     "dtype": (lambda: GatedPool2d(3, dtype=torch.int32), TypeError, f"GatedPool2d: dtype {MANY} torch.int32"),
     "levels": (lambda: TreePool2d(3, levels=0), ValueError, "TreePool2d: levels must be at least 1, got 0"),
-    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"Mix: a must lie in \[0, 1\], got 2"),
+    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"Mix: a must be in \[0, 1\], got 2"),
 }  # fmt: skip
 
 
@@ -112,8 +112,8 @@ def test_the_operator_checks_for_itself(device):
 
     assert pool().shape == (1, 3, 4, 4)
     bad = {
-        "invalid program: node 0 has code 9": {"program": (9, 0, 1)},
-        "invalid program: 1 inner nodes need 3": {"program": (4, 0)},
+        "invalid program: node 0 has code 99": {"program": (99, 0, 1)},
+        "invalid program: its nodes need 3 places": {"program": (4, 0)},
         "the tree needs 0 rows of weight": {"program": (0,)},
         "weight must have 6 dimensions": {"weight": weight[0]},
         "weight must have 3×3 taps": {"weight": weight[..., :2]},

@@ -133,7 +133,6 @@ def test_the_list_of_public_functions_is_complete():
 
 
 def test_a_first_call_in_inference_mode_does_not_spoil_training():
-    LF._get_empty_parameter.cache_clear()
     layer, x = GatedPool2d(3, 2), torch.randn(1, 2, 7, 7)
     with torch.inference_mode():
         layer(x)
@@ -143,7 +142,6 @@ def test_a_first_call_in_inference_mode_does_not_spoil_training():
 
 @pytest.mark.parametrize("first", ["hessian", "fake", "mode"])
 def test_a_first_call_under_a_transform_or_mode_spoils_no_later_one(first):
-    LF._get_empty_parameter.cache_clear()
     layer, x = GatedPool2d(3, 2, 1), torch.randn(1, 1, 4, 4)
 
     def compute_loss(x):

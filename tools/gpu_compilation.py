@@ -25,7 +25,7 @@ from learnpool import parse
 from learnpool.ops.triton import launch, stochastic_launch
 from learnpool.ops.triton.launch import Launch
 from learnpool.ops.window import Window
-from learnpool.tree import decode
+from learnpool.program import decode
 
 TARGETS = {
     "sm_75": GPUTarget("cuda", 75, 32),

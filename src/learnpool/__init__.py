@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import functional
+from . import functional, named_layers, tree
 from .layers import (
     AdaptivePool1d,
     AdaptivePool2d,
@@ -24,10 +24,11 @@ from .layers import (
     TreePool3d,
 )
 from .loading import load
+from .named_layers import *  # noqa: F403
 from .names import make_pool, parse
 from .ops.registration import decompositions
 from .parameters import parameter_groups, tie
-from .tree import Avg, Filter, Gate, Max, Min, Mix, Tree
+from .tree import *  # noqa: F403
 
 if TYPE_CHECKING:
     from .calibration import Calibration, calibrate
@@ -63,17 +64,11 @@ __all__ = [
     "AdaptivePool1d",
     "AdaptivePool2d",
     "AdaptivePool3d",
-    "Avg",
     "Calibration",
     "Explanation",
-    "Filter",
-    "Gate",
     "GatedPool1d",
     "GatedPool2d",
     "GatedPool3d",
-    "Max",
-    "Min",
-    "Mix",
     "MixedPool1d",
     "MixedPool2d",
     "MixedPool3d",
@@ -84,7 +79,6 @@ __all__ = [
     "StochasticPool2d",
     "StochasticPool3d",
     "Report",
-    "Tree",
     "TreePool1d",
     "TreePool2d",
     "TreePool3d",
@@ -101,4 +95,6 @@ __all__ = [
     "restore",
     "statistics",
     "tie",
+    *named_layers.__all__,
+    *tree.__all__,
 ]

@@ -3,7 +3,7 @@
 Parameters broadcast as tensors do. A proportion ``a`` broadcasts against ``[C, OH, OW]``: a scalar for the whole layer,
 ``[C, 1, 1]`` per channel, ``[OH, OW]`` per region. Masks and filters have the window's axes after these:
 ``[3, 3]``, ``[C, 1, 1, 3, 3]``, ``[OH, OW, 3, 3]``. Where there are several (``gates``, ``leaves``, ``weight``,
-``mix``), their number comes first. Nothing is clamped here: a layer does that.
+``mix``), their number comes first. Learned numbers are clamped to their domains: a proportion to [0, 1].
 
 Layers and the other functions call ``pool``, ``stochastic_pool`` and ``adaptive_pool``, which take any number of
 dimensions, parameters in the operator's own shape, and the name that errors begin with.
@@ -18,16 +18,14 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
-from .ops import adaptive, decomposition, operator, reference, stochastic
+from .ops import adaptive, decomposition, operator, stochastic
 from .ops.autograd import PoolFunction, StaticArguments
-from .ops.calls import PoolArguments
-from .ops.clamp import clamp_proportions
-from .ops.registration import call_operator
+from .ops.rows import clamp_mix, get_accumulation_dtype
 from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
+from .program import decode
 from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 __all__ = [
@@ -56,72 +54,57 @@ def pool(
     mix: Tensor | None,
     window: Window,
     words: tuple[str, str] = ("weight", "mix"),
-    clamp: bool = False,
 ) -> Tensor:
     """``tree`` over every window of ``x``.
 
     ``weight`` is ``[D, C|1, *grid|1, *kernel]`` and ``mix`` ``[M, C|1, *grid|1]``; None where the tree has none.
-    ``words`` is what the caller calls them in an error; ``clamp`` asks for ``mix`` clamped to [0, 1].
+    ``words`` is what the caller calls them in an error.
     """
-    program, form = tree.program, choose_form(x, weight, mix)
-    direct, clamp = form is Form.EAGER or form is Form.NO_GRAD, clamp and mix is not None
+    program, form = tree.fit(window.kernel), choose_form()
     if weight is None:
-        weight = make_empty_parameter(x, len(window.kernel), window.kernel, direct)
+        weight = make_empty_parameter(x, window.dims, window.kernel)
     if mix is None:
-        mix = make_empty_parameter(x, len(window.kernel), (), direct)
+        mix = make_empty_parameter(x, window.dims, ())
     try:
-        if direct:
-            return call_operator(form, "pool", PoolArguments.of(program, window, clamp), x, weight, mix)  # type: ignore[no-any-return]
-        if clamp:
-            mix = clamp_proportions(mix, form)
+        if form is Form.FORWARD_MODE or form is Form.NESTED:  # the operator will be plain operations
+            mix = clamp_mix(mix, decode(program).domains, form)
         if form is Form.FUNCTION:
             return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
         if form is Form.ONNX:
             operator.check("learnpool::pool", x, weight, mix, program, window)
             return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-        return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
-    except (RuntimeError, TypeError, ValueError) as error:
-        refusal = error
-    operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
-    raise refusal
+        return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+    except (RuntimeError, TypeError, ValueError):
+        try:
+            operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
+        except (TypeError, ValueError) as error:
+            raise error from None
+        raise
 
 
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
     operator.check_input(name, x, window)
-    seed, form = None, choose_form(x)
+    seed = None
     if training:
         seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
-    elif form is Form.ONNX:
+    elif choose_form() is Form.ONNX:
         return stochastic.compute_expected(x, window)
-    return call_operator(form, "stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
+    return torch.ops.learnpool.stochastic_pool(x, seed, *window.arguments[:5])  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
-    """A tree of Max, Avg and Mix over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
-    mix = make_empty_parameter(x, dims, (), not is_recording()) if mix is None else mix
+    """A tree of leaves without taps over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
+    mix = make_empty_parameter(x, dims, ()) if mix is None else mix
     return adaptive.pool(name, x, tree, mix, output_size, dims)
 
 
-def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...], lasting: bool) -> Tensor:
-    """A parameter without rows, for a tree that needs none; ``lasting``: it may be the same one in many calls."""
-    if lasting and type(x) is Tensor:
-        return _get_empty_parameter(x.dtype, x.device, dims, taps)
+def make_empty_parameter(x: Tensor, dims: int, taps: tuple[int, ...]) -> Tensor:
+    """A parameter without rows, for a tree that needs none."""
     try:
         return x.new_empty((0, *(1,) * (dims + 1), *taps))
     except AttributeError:
         return torch.empty(0)  # x is no tensor: the operator will refuse it
-
-
-@lru_cache(maxsize=64)
-def _get_empty_parameter(dtype: torch.dtype, device: torch.device, dims: int, taps: tuple[int, ...]) -> Tensor:
-    """The same empty tensor in every call: making one takes a tenth of the time of a small pool.
-
-    It outlives the call, so it is a plain tensor whatever mode or transform the call is in.
-    """
-    functions, transforms = torch._C.DisableTorchFunction(), torch._C._DisableFuncTorch()
-    with functions, _disable_current_modes(), transforms, torch.inference_mode(False):
-        return torch.empty((0, *(1,) * (dims + 1), *taps), dtype=dtype, device=device)
 
 
 def _make_window(*args: Any, **options: Any) -> Window:
@@ -148,10 +131,9 @@ def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tens
         def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
             try:
                 return function(full_name, dims, *args, **kwargs)
-            except TypeError as error:
-                refusal = error
-            _check_arguments(full_name, signature, args, kwargs)
-            raise refusal
+            except TypeError:
+                _check_arguments(full_name, signature, args, kwargs)
+                raise
 
         call.__name__ = call.__qualname__ = full_name
         call.__doc__ = function.__doc__
@@ -194,10 +176,10 @@ def _pool(
 def _mixed_pool(
     name: str, dims: int, x: Tensor, a: Tensor | float, kernel_size: Size, *rest: Any, **options: Any
 ) -> Tensor:
-    """``a max + (1 - a) mean`` of every window, the paper's (1); a number outside [0, 1] extrapolates."""
+    """``a max + (1 - a) mean`` of every window, the paper's (1); ``a`` is clamped to [0, 1]."""
     window = _make_window(name, dims, kernel_size, *rest, **options)
     if isinstance(a, (int, float)) and not isinstance(a, bool) and isinstance(x, Tensor):
-        a = torch.tensor(float(a), dtype=reference.get_accumulation_dtype(x.dtype), device=x.device)
+        a = torch.tensor(float(a), dtype=get_accumulation_dtype(x.dtype), device=x.device)
     mix = _align_one(name, "a", a, x, dims, ())
     return pool(name, x, _MIXED, None, mix, window, ("weight", "a"))
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from . import functional, sharing
 from .ops import adaptive
 from .ops.operator import check_input
+from .ops.rows import clamp_mix
+from .ops.transforms import choose_form
 from .ops.window import Size, Window, fill_signature
 from .parameters import TreeParameters
 from .starts import DEFAULT_START, DEFAULT_STD
@@ -95,13 +97,11 @@ class _Pool(_WindowLayer, TreeParameters):
     def forward(self, input: Tensor) -> Tensor:
         name, window = type(self).__name__, self.window
         weight, mix = self._get_parameters()
-        if self.share not in sharing.REGIONAL:
-            return functional.pool(name, input, self.tree, weight, mix, window, clamp=True)
-        mix = self.proportions()
-        output = check_input(name, input, window)[-self.dims :]
-        sharing.warn_of_grid(name, next(p for p in (weight, mix) if p is not None), output)
-        weight = None if weight is None else sharing.resample(weight, output)
-        mix = None if mix is None else sharing.resample(mix, output)
+        if self.share in sharing.REGIONAL:
+            output, mix = check_input(name, input, window)[-self.dims :], self.proportions()
+            sharing.warn_of_grid(name, next(p for p in (weight, mix) if p is not None), output)
+            weight = None if weight is None else sharing.resample(weight, output)
+            mix = None if mix is None else sharing.resample(mix, output)
         return functional.pool(name, input, self.tree, weight, mix, window)
 
     def extra_repr(self) -> str:
@@ -313,11 +313,11 @@ class _AdaptivePool(TreeParameters):
         self._materialize(input.shape[-self.dims - 1], output, ())
 
     def forward(self, input: Tensor) -> Tensor:
-        name, mix = type(self).__name__, self.proportions()
+        name, mix = type(self).__name__, self._get_parameters()[1]
         if mix is not None and sharing.varies_by_region(self.share):
             output = adaptive.get_output_size(name, input, self.output_size, self.dims)
             sharing.warn_of_grid(name, mix, output)
-            mix = sharing.resample(mix, output)
+            mix = sharing.resample(clamp_mix(mix, self.program.domains, choose_form()), output)
         return functional.adaptive_pool(name, input, self.tree, mix, self.output_size, self.dims)
 
     def extra_repr(self) -> str:

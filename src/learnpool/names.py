@@ -3,6 +3,8 @@
 ======================================  =========================================================================
 ``max  avg``                            the plain PyTorch layers
 ``half  mixed  gated  filter``          fixed 50/50, learned mix, gate, one learned filter
+``soft  lse  gem  rank``                one learned β, r, p; a learned weight for each place in the order
+``blur  maxblur  median  lp2``          fixed: binomial filter, max then binomial filter, median, root mean square
 ``tree2  tree3  …``                     filters under gates, by levels
 ``stochastic``                          Zeiler and Fergus (2013)
 ``Gate(Filter, Mix(Max, Avg, a=0.3))``  any tree, brackets of leaves optional
@@ -13,31 +15,37 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import nn
 
-from . import layers
+from . import layers, named_layers
+from .named_layers import make_tree_layer
+from .parsing import GRAMMAR, Reader, read_tree, suggest
+from .program import MAX_NODES, decode
 from .sharing import SHARES
-from .tree import MAX_NODES, Avg, Filter, Gate, Max, Min, Mix, Tree, decode, make_tree
+from .tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Mix, Power, Rank, Soft, Tree, make_tree
 
-FIXED_NAMES = ("max", "avg", "stochastic")
+FIXED_NAMES = ("max", "avg", "stochastic", "maxblur")
 TREES: dict[str, Tree] = {
     "half": Mix(Max(), Avg(), learn=False),
     "mixed": Mix(Max(), Avg()),
     "gated": Gate(Max(), Avg()),
     "filter": Filter(),
+    "soft": Soft(),
+    "lse": LogSumExp(),
+    "gem": Power(),
+    "rank": Rank(),
+    "blur": Blur(),
+    "median": Median(),
+    "lp2": Power(2.0, learn=False, absolute=True),
 }
 KNOWN = (
-    "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, … or a tree such as Gate(Filter, Mix(Max, Avg))"
+    "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, …, soft, lse, gem, rank, blur, maxblur, median, "
+    "lp2 or a tree such as Gate(Filter, Mix(Max, Avg))"
 )
-_LEAVES = {"Max": Max, "Min": Min, "Avg": Avg, "Filter": Filter}
-_GRAMMAR = (*_LEAVES, "Mix", "Gate")
-_TOKEN = re.compile(r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<word>[A-Za-z_]\w*)|(?P<mark>\S))")
 
 
 @dataclass(frozen=True)
@@ -68,11 +76,11 @@ class Part:
         if dims not in (1, 2, 3):
             raise ValueError(f"pool {str(self)!r}: dims must be 1, 2 or 3, got {dims!r}")
         if isinstance(self.pool, Tree):
-            pool = (layers.Pool1d, layers.Pool2d, layers.Pool3d)[dims - 1]
-            return pool(self.pool, kernel_size, stride, padding, share=self.share, **window, **options)
-        if self.pool == "stochastic":
-            stochastic = (layers.StochasticPool1d, layers.StochasticPool2d, layers.StochasticPool3d)[dims - 1]
-            return stochastic(kernel_size, stride, padding, **window)
+            return make_tree_layer(self.pool, dims, kernel_size, stride, padding, share=self.share, **window, **options)
+        if self.pool in ("stochastic", "maxblur"):
+            module, word = (layers, "StochasticPool") if self.pool == "stochastic" else (named_layers, "MaxBlurPool")
+            pool: nn.Module = getattr(module, f"{word}{dims}d")(kernel_size, stride, padding, **window)
+            return pool
         if self.pool == "max":
             return (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[dims - 1](kernel_size, stride, padding, **window)
         if window.pop("dilation", 1) not in (1, (1,) * dims, [1] * dims) or window.pop("return_indices", False):
@@ -108,7 +116,7 @@ def parse(text: str, share: str | None = None) -> PoolName:
     """
     if not isinstance(text, str):
         raise TypeError(f"parse: a pool's name must be a string, got {text!r}")
-    reader = _Reader(text)
+    reader = Reader(text)
     if share is not None and share not in SHARES:
         guess = suggest(share, SHARES) if isinstance(share, str) else ""
         raise ValueError(f"pool {text!r}: unknown share {share!r}{guess}; known: {', '.join(SHARES)}")
@@ -135,53 +143,19 @@ def make_pool(
     """The layer a name means at place ``index`` of a network, over a window (``dims``: 1, 2 or 3 spatial axes).
 
     >>> make_pool("tree2+gated", 3, 2, index=1)
-    Pool2d(Gate(Max(), Avg()), kernel_size=3, stride=2, padding=0, dilation=1, ceil_mode=False)
+    GatedPool2d(kernel_size=3, stride=2, padding=0, dilation=1, ceil_mode=False)
     """
     return parse(name, share).part(index).make_layer(kernel_size, stride, padding, **options)
 
 
-class _Reader:
-    """The tokens of a name, one at a time, with their positions."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._rest = self._iter_tokens()
-        self.next()
-
-    def _iter_tokens(self) -> Iterator[tuple[str, str, int]]:
-        for match in _TOKEN.finditer(self.text):
-            kind = match.lastgroup or "mark"
-            yield kind, match[kind], match.start(kind)
-        while True:
-            yield "end", "the end", len(self.text)
-
-    def next(self) -> None:
-        self.kind, self.token, self.at = next(self._rest)
-
-    def take(self, token: str) -> bool:
-        """Step over ``token`` if it is next."""
-        if self.kind == "end" or self.token != token:
-            return False
-        self.next()
-        return True
-
-    def expect(self, token: str) -> None:
-        if not self.take(token):
-            self.fail(f"unexpected {self.token!r}" if self.kind != "end" else "unfinished", f"wanted {token!r}")
-
-    def fail(self, problem: str, hint: str, at: int | None = None) -> NoReturn:
-        column = (self.at if at is None else at) + 1
-        raise ValueError(f"pool {self.text!r}: {problem} at column {column}; {hint}")
-
-
-def _read_part(reader: _Reader, share: str | None) -> Part:
+def _read_part(reader: Reader, share: str | None) -> Part:
     if reader.kind != "word":
         reader.fail("no pool" if reader.kind == "end" else f"unexpected {reader.token!r}", f"known: {KNOWN}")
     word, at = reader.token, reader.at
     pool: str | Tree
     levels = re.fullmatch(r"tree([1-9]\d{0,3})", word)
-    if word in _GRAMMAR:
-        pool = _read_tree(reader)
+    if word in GRAMMAR:
+        pool = read_tree(reader)
     else:
         reader.next()
         if word in FIXED_NAMES:
@@ -193,13 +167,13 @@ def _read_part(reader: _Reader, share: str | None) -> Part:
                 reader.fail(f"{word!r} is too deep", f"a tree has at most {MAX_NODES.bit_length() - 1} levels", at)
             pool = make_tree(int(levels[1]))
         else:
-            known = (*FIXED_NAMES, *TREES, "tree2", "tree3", *_GRAMMAR)
+            known = (*FIXED_NAMES, *TREES, "tree2", "tree3", *GRAMMAR)
             reader.fail(f"unknown pool {word!r}{suggest(word, known)}", f"known: {KNOWN}", at)
     if reader.take(":"):
         suffix, at = reader.token, reader.at
         if suffix not in SHARES:
             reader.fail(f"unknown share {suffix!r}{suggest(suffix, SHARES)}", f"known: {', '.join(SHARES)}")
-        if isinstance(pool, str) or not any(decode(pool.program)[1:3]):
+        if isinstance(pool, str) or not _learns(pool):
             reader.fail(f"{word!r} has no parameters to share", "remove the suffix")
         if share is not None and share != suffix:
             reader.fail(f"share {suffix!r} differs from share={share!r}", "give one of them")
@@ -208,75 +182,11 @@ def _read_part(reader: _Reader, share: str | None) -> Part:
     return Part(pool, "layer" if share is None or isinstance(pool, str) else share)
 
 
-def _read_tree(reader: _Reader) -> Tree:
-    """A grammar expression, without recursion: it may be thousands deep."""
-    open_nodes: list[tuple[str, int, list[Tree]]] = []  # name, place and the children read so far
-    while True:
-        word, at = reader.token, reader.at
-        if reader.kind != "word" or word not in _GRAMMAR:
-            problem = "unfinished" if reader.kind == "end" else f"unexpected {word!r}{suggest(word, _GRAMMAR)}"
-            reader.fail(problem, f"wanted {', '.join(_LEAVES)}, Mix(…) or Gate(…)")
-        reader.next()
-        if word in ("Mix", "Gate"):
-            reader.expect("(")
-            open_nodes.append((word, at, []))
-            continue
-        tree: Tree = _LEAVES[word]()
-        if reader.take("("):
-            reader.expect(")")
-        while open_nodes:
-            name, place, children = open_nodes[-1]
-            children.append(tree)
-            if len(children) == 1:
-                reader.expect(",")
-                break
-            options = _read_options(reader) if name == "Mix" else {}
-            reader.expect(")")
-            open_nodes.pop()
-            if sum(child.size for child in children) >= MAX_NODES:
-                reader.fail("the tree is too large", f"at most {MAX_NODES} nodes", place)
-            tree = Mix(children[0], children[1], **options) if name == "Mix" else Gate(*children)
-        else:
-            return tree
-
-
-def _read_options(reader: _Reader) -> dict[str, Any]:
-    """``, a=0.3, learn=False`` in any order, or by position."""
-    options: dict[str, Any] = {}
-    names = ["a", "learn"]
-    while reader.take(","):
-        key = next((name for name in names[len(options) :] if name not in options), "")
-        if reader.kind == "word" and reader.token not in ("True", "False"):
-            key = reader.token
-            if key not in names or key in options:
-                reader.fail(f"unexpected {key!r}", "Mix has the options a and learn, once each")
-            reader.next()
-            reader.expect("=")
-        if key == "a" and reader.kind == "number":
-            options[key] = float(reader.token)
-            if not 0 <= options[key] <= 1:
-                reader.fail(f"a={reader.token}", "a lies in [0, 1]")
-        elif key == "learn" and reader.token in ("True", "False"):
-            options[key] = reader.token == "True"
-        else:
-            reader.fail(f"unexpected {reader.token!r}", "wanted a=NUMBER or learn=True or learn=False")
-        reader.next()
-    return options
-
-
-def suggest(word: str, known: Sequence[str]) -> str:
-    """`` (did you mean 'gated'?)`` for 'Gated': the same word in other letters, else the nearest; else nothing."""
-    same = [name for name in known if name.lower() == word.lower()]
-    near = same or difflib.get_close_matches(word, known, 1)
-    near = near or [name for name in known if difflib.get_close_matches(word.lower(), [name.lower()], 1)][:1]
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
 def split_names(text: str) -> list[str]:
     """The names in ``text``, none empty; a comma inside a tree's brackets separates no names."""
     parts, depth = [""], 0
     for letter in text:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(letter, 0)
         if letter == "," and depth == 0:
             parts.append("")
         else:
@@ -285,3 +195,9 @@ def split_names(text: str) -> list[str]:
     if not all(names) and any(names):
         raise ValueError(f"wanted names with one comma between them, got {text!r}")
     return [name for name in names if name]
+
+
+def _learns(tree: Tree) -> bool:
+    """Whether a tree has parameters."""
+    program = decode(tree.program)
+    return program.weights + program.mixes > 0

@@ -13,12 +13,13 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
-from .ops.clamp import clamp_proportions
 from .ops.operator import FLOATS
+from .ops.rows import clamp_mix
 from .ops.transforms import choose_form
 from .ops.window import format_size
+from .program import Program, decode
 from .starts import DEFAULT_STD, STARTS, fill_weight
-from .tree import Tree, decode
+from .tree import Tree
 
 
 class TreeParameters(LazyModuleMixin, nn.Module):
@@ -61,12 +62,18 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self.channels = _check_positive(name, "channels", channels)
         self.grid = _check_grid(name, grid, self.dims)
         self.start, self.std = start, std
-        decoded = decode(tree.program)
+        self._taps = tuple(taps)
+        decoded = self.program
         self._register("weight", decoded.weights, taps, device, dtype)
         self._register("mix", decoded.mixes, (), device, dtype)
         if not self.has_uninitialized_params():
             self._remove_lazy_hooks()
             self.reset_parameters()
+
+    @property
+    def program(self) -> Program:
+        """The tree, decoded for the layer's window."""
+        return decode(self.tree.fit(self._taps))
 
     def _register(self, name: str, rows: int, taps: Sequence[int], device: Any, dtype: torch.dtype | None) -> None:
         parameter: Any = None
@@ -80,7 +87,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self.register_parameter(name, parameter)
 
     def reset_parameters(self) -> None:
-        """Start again: masks and filters as ``starts`` says, each ``a`` from its Mix."""
+        """Start again: masks and filters as ``starts`` says, each learned number where the tree says."""
         for name in ("weight", "mix"):
             self._fill_start(name)
 
@@ -94,7 +101,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             for row, a in enumerate(self.tree.starts):
                 parameter[row] = a
         else:
-            fill_weight(parameter, self.tree.program, parameter.shape[2 + self.dims :], self.start, self.std)
+            fill_weight(parameter, self.program, parameter.shape[2 + self.dims :], self.start, self.std)
 
     def _get_parameters(self) -> tuple[Tensor | None, Tensor | None]:
         """``weight`` and ``mix``; attributes are slower, and needed only where a parametrization has replaced one."""
@@ -105,9 +112,9 @@ class TreeParameters(LazyModuleMixin, nn.Module):
             return self.weight, self.mix
 
     def proportions(self) -> Tensor | None:
-        """The ``a`` in use, ``[M, C|1, *grid|1]``: mix clamped to [0, 1], with a gradient that leads back inside."""
+        """The numbers in use, ``[M, C|1, *grid|1]``: mix clamped to its domains; gradients lead back inside."""
         mix = self.mix
-        return None if mix is None else clamp_proportions(mix, choose_form())
+        return None if mix is None else clamp_mix(mix, self.program.domains, choose_form())
 
     def _materialize(self, channels: int, output: Sequence[int], taps: Sequence[int]) -> None:
         """Give lazy parameters their sizes and start values."""
@@ -116,7 +123,7 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self.channels = channels if self.channels is None and sharing.varies_by_channel(self.share) else self.channels
         self.grid = tuple(output) if self.grid is None and sharing.varies_by_region(self.share) else self.grid
         extent = sharing.get_extent(self.share, self.channels, self.grid, self.dims)
-        decoded = decode(self.tree.program)
+        decoded = self.program
         for name, rows, rest in (("weight", decoded.weights, taps), ("mix", decoded.mixes, ())):
             parameter = self._parameters[name]
             if extent is not None and isinstance(parameter, UninitializedParameter):

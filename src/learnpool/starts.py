@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .tree import Code, Program, decode, reject_code
+from .program import Kind, Node, Op, Program
 
 DEFAULT_START, DEFAULT_STD = "spread", 0.5  # of layers, of pools by name and of convert; std is that of ``paper`` alone
 SHARPNESS = 8.0  # of a tournament's gates
@@ -39,18 +39,17 @@ def _fill_paper(weight: Tensor, program: Program, kernel: Sequence[int], std: fl
 
 def _fill_neutral(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
-    filters, gates = program.split_weight_rows()
     weight.normal_(0, NOISE / n)
-    weight[filters] += 1 / n
-    weight[gates] = 0
+    weight[list(program.find_rows(Kind.DOT))] += 1 / n
+    weight[list(program.masks)] = 0
 
 
 def _fill_spread(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
     n = math.prod(kernel)
-    filters, gates = program.split_weight_rows()
+    filters = list(program.find_rows(Kind.DOT))
     weight.normal_(0, 1)
     weight[filters] = (1 + weight[filters]) * n**-0.5
-    weight[gates] *= 0.1
+    weight[list(program.masks)] *= 0.1
 
 
 def _fill_tournament(weight: Tensor, program: Program, kernel: Sequence[int], std: float) -> None:
@@ -60,20 +59,19 @@ def _fill_tournament(weight: Tensor, program: Program, kernel: Sequence[int], st
     pure = [False] * len(program.nodes)
     for place in reversed(range(len(program.nodes))):  # children lie behind their parents
         node = program.nodes[place]
-        pure[place] = node.code == Code.FILTER or (node.code == Code.GATE and pure[node.left] and pure[node.right])
+        pure[place] = _is_filter(program, node) or (node.op == Op.GATE and pure[node.left] and pure[node.right])
     boxes = [whole] * len(program.nodes)
     for place, node in enumerate(program.nodes):
-        match node.code:
-            case Code.FILTER:
-                weight[node.parameter] += _make_mean_filter(boxes[place], weight)
-            case Code.GATE if pure[place]:
-                boxes[node.left], boxes[node.right] = _split_box(boxes[place])
-                difference = _make_mean_filter(boxes[node.left], weight) - _make_mean_filter(boxes[node.right], weight)
-                weight[node.parameter] += SHARPNESS * difference
-            case Code.GATE | Code.MAX | Code.MIN | Code.AVG | Code.MIX | Code.FIXED:
-                pass
-            case _:
-                reject_code(node.code)
+        if _is_filter(program, node):
+            weight[program.get_weight_row(node)] += _make_mean_filter(boxes[place], weight)
+        elif node.op == Op.GATE and pure[place]:
+            boxes[node.left], boxes[node.right] = _split_box(boxes[place])
+            difference = _make_mean_filter(boxes[node.left], weight) - _make_mean_filter(boxes[node.right], weight)
+            weight[program.get_weight_row(node)] += SHARPNESS * difference
+
+
+def _is_filter(program: Program, node: Node) -> bool:
+    return program.get_kind(node) == Kind.DOT and program.get_weight_row(node) >= 0
 
 
 def _split_box(box: Box) -> tuple[Box, Box]:
@@ -103,6 +101,7 @@ STARTS = tuple(_FILL_FUNCTIONS)
 
 
 @torch.no_grad()
-def fill_weight(weight: Tensor, program: tuple[int, ...], kernel: Sequence[int], start: str, std: float) -> None:
-    """Give ``weight`` ``[D, C|1, *grid|1, *kernel]`` of a tree its start values."""
-    _FILL_FUNCTIONS[start](weight, decode(program), kernel, std)
+def fill_weight(weight: Tensor, program: Program, kernel: Sequence[int], start: str, std: float) -> None:
+    """Give ``weight`` ``[D, C|1, *grid|1, *kernel]`` of a tree its start values; ranks always begin as the average."""
+    _FILL_FUNCTIONS[start](weight, program, kernel, std)
+    weight[list(program.find_rows(Kind.RANK))] = 1 / math.prod(kernel)

@@ -15,7 +15,8 @@ import learnpool
 from cases import ODD, SHARES, W
 from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
 from learnpool.observation import preserve_state
-from learnpool.tree import Code, decode, make_tree
+from learnpool.program import Code, decode
+from learnpool.tree import make_tree
 
 TWO = Gate(Gate(Filter(), Max()), Gate(Avg(), Filter()))
 

@@ -16,7 +16,8 @@ from cases import TREES
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
 from learnpool.ops import cpu
 from learnpool.ops.window import Window, get_memory_format
-from learnpool.tree import decode, make_tree
+from learnpool.program import decode
+from learnpool.tree import make_tree
 
 FOLDER = Path(cpu.__file__).parent
 COMPILE = ["-std=c++17", "-fsyntax-only", "-Werror=switch", "-DTORCH_TARGET_VERSION=0x020a000000000000"]

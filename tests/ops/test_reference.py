@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from cases import GATED, MIXED, SHARES, TREES, WINDOWS, W, call, distinct, leaves, numbers, parameters
 from learnpool import Avg, Filter, Gate, Max, Min, Mix
-from learnpool.ops import adaptive, reference
-from learnpool.tree import decode, make_tree
+from learnpool.ops import reference
+from learnpool.program import decode
+from learnpool.tree import make_tree
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -247,21 +248,13 @@ def test_work_only_for_gradients_that_are_asked_for():
     assert ops(True, True, True) >= ops(True, False, False) + ops(False, True, False) - nothing - 9 * 2
 
 
-@pytest.mark.parametrize("walk", ["evaluate", "backpropagate", "share of max", "weight rows"])
-def test_an_unknown_code_is_an_error_in_every_walk(walk):
+def test_an_unknown_operation_is_an_error():
     program = decode(MIXED.program)
-    unknown = program._replace(nodes=(program.nodes[0]._replace(code=7), *program.nodes[1:]))
+    unknown = program._replace(nodes=(program.nodes[0]._replace(op=7), *program.nodes[1:]))
     one, mix = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 0.5)
-    region = reference.Responses(one, None, None, None, one, one, [])
-    walks = {
-        "evaluate": lambda program: reference.evaluate(program, region, mix),
-        "backpropagate": lambda program: reference.backpropagate(program, [one] * 3, [one] * 3, one),
-        "share of max": lambda program: adaptive.compute_share_of_max(program, mix),
-        "weight rows": lambda program: program.split_weight_rows(),
-    }
-    walks[walk](program)
-    with pytest.raises(ValueError, match="unknown code 7 of a node"):
-        walks[walk](unknown)
+    reference.evaluate(program, [one, one], mix)
+    with pytest.raises(ValueError, match="unknown operation 7 of a node"):
+        reference.evaluate(unknown, [one, one], mix)
 
 
 MEMORY = """

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from ..parameters import TreeParameters
-from ..tree import decode
+from ..program import Kind
 
 SEARCH, STEPS = 25, 150  # iterations of a first look from each start, and of the fit
 GOAL = 0.01  # of the norm: a gate that fits more closely is so near 0 or 1 that it can hardly learn any more
@@ -45,7 +45,7 @@ def make_starts(current: nn.ModuleList) -> list[nn.ModuleList]:
     trials = [copy.deepcopy(current)]
     if not all(isinstance(pool, TreeParameters) and not is_parametrized(pool) for pool in current):
         return trials
-    filters = any(decode(pool.tree.program).split_weight_rows()[0] for pool in current)  # type: ignore[union-attr]
+    filters = any(pool.program.find_rows(Kind.DOT) for pool in current if isinstance(pool, TreeParameters))
     for seed in range(1 + DRAWS * filters):
         trial = copy.deepcopy(current)
         torch.manual_seed(seed)

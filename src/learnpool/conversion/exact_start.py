@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..parameters import TreeParameters
-from ..tree import Code, Program, decode, reject_code
+from ..program import Kind, Node, Op, Program
 from .convolutions import Convolution, Original, Slice, is_same
 from .torch_pools import GlobalPool, TorchPool, read_module
 
@@ -43,17 +43,17 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
                 Exactness.UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else Exactness.NO
             )
         return Exactness.BITS if is_same(original, old) else Exactness.NO
-    program = decode(new.tree.program)
+    program = new.program
     if isinstance(old, Slice):
         return _start_as_stride(new, program, isinstance(old, Convolution))
     kind = old.function if isinstance(old, GlobalPool) else old.kind
-    mixes = _find_path(program, 0, {Code.MAX if kind == "max" else Code.AVG}, through_gates=False)
+    mixes = _find_path(program, 0, {Kind.MAX if kind == "max" else Kind.AVG}, through_gates=False)
     if mixes is not None:
         _set_mixes(new, mixes)
         return Exactness.BITS
     if kind == "max" or isinstance(old, GlobalPool):
         return Exactness.NO
-    mixes = _find_path(program, 0, {Code.AVG, Code.FILTER}, through_gates=True)
+    mixes = _find_path(program, 0, {Kind.AVG, Kind.DOT}, through_gates=True)
     if mixes is None:
         return Exactness.NO
     assert new.weight is not None
@@ -64,15 +64,14 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
 
 def _start_as_stride(new: TreeParameters, program: Program, behind_convolution: bool) -> Exactness:
     """Every filter that matters picks the cell in the middle of its window."""
-    mixes = _find_path(program, 0, {Code.FILTER}, through_gates=True)
+    mixes = _find_path(program, 0, {Kind.DOT}, through_gates=True)
     if mixes is None:
         return Exactness.NO
     assert new.weight is not None
     _set_mixes(new, mixes)
     middle: Any = (..., *(k // 2 for k in new.weight.shape[2 + new.dims :]))
     _set_filters(new, program, 0.0)
-    filters, _ = program.split_weight_rows()
-    for row in filters:
+    for row in program.find_rows(Kind.DOT):
         new.weight[row][middle] = 1
     return Exactness.ROUNDING if behind_convolution else Exactness.BITS
 
@@ -84,34 +83,36 @@ def _set_mixes(new: TreeParameters, mixes: list[tuple[int, float]]) -> None:
 
 
 def _set_filters(new: TreeParameters, program: Program, value: float) -> None:
-    filters, gates = program.split_weight_rows()
     assert new.weight is not None
-    new.weight[filters] = value
-    for row in gates:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
+    new.weight[list(program.find_rows(Kind.DOT))] = value
+    for row in program.masks:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
         new.weight[row].normal_(0, new.std)
 
 
-def _find_path(program: Program, place: int, leaves: set[Code], through_gates: bool) -> list[tuple[int, float]] | None:
+def _find_path(program: Program, place: int, leaves: set[Kind], through_gates: bool) -> list[tuple[int, float]] | None:
     """The mixes to set, as ``(row, a)``, so that the node at ``place`` is one of these leaves; None if there are none.
 
     ``through_gates``: the leaves will be equal, so that two of them make a gate or a mix the same, whatever it is.
     """
     node = program.nodes[place]
-    match node.code:
-        case Code.MAX | Code.MIN | Code.AVG | Code.FILTER:
-            return [] if node.code in leaves else None
-        case Code.MIX | Code.FIXED | Code.GATE:
-            pass
-        case _:
-            reject_code(node.code)
+    if node.op == Op.LEAF:
+        return [] if _is_one_of(program, node, leaves) else None
     left, right = (_find_path(program, child, leaves, through_gates) for child in (node.left, node.right))
     if through_gates and left is not None and right is not None:
         return [*left, *right]
+    if node.op != Op.MIX:
+        return None
+    fixed = program.scalars[node.row - program.mixes] if node.row >= program.mixes else None
     for rest, a in ((left, 1.0), (right, 0.0)):
-        if rest is None or node.code == Code.GATE or (node.code == Code.FIXED and node.a != a):
-            continue
-        return [*([(node.parameter, a)] if node.code == Code.MIX else []), *rest]
+        if rest is not None and fixed in (None, a):
+            return [*([(node.row, a)] if fixed is None else []), *rest]
     return None
+
+
+def _is_one_of(program: Program, node: Node, leaves: set[Kind]) -> bool:
+    """Whether a leaf is of these kinds; an inner product only if its filter learns."""
+    kind = program.get_kind(node)
+    return kind in leaves and (kind != Kind.DOT or program.get_weight_row(node) >= 0)
 
 
 def _has_whole_windows(old: TorchPool, inputs: Sequence[Sequence[int]]) -> bool:

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .. import functional, observation, sharing
-from ..ops import reference
+from ..ops.rows import get_accumulation_dtype
 from ..parameters import TreeParameters
-from ..tree import Code, Filter, Node, Tree, decode
+from ..program import Kind, Op, Response, decode
+from ..tree import Filter, Tree
 from .pools import NEAR, FilterExplanation, GateExplanation, MixExplanation, PoolExplanation
 from .positions import Grid, PositionTracker
 from .result import Explanation
@@ -93,23 +94,18 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
     names = name_nodes(pool.tree)
     weight, a = _copy_to_cpu(pool.weight), _copy_to_cpu(pool.proportions())
     mixes, gates, filters = [], [], []
-    for node, node_name in zip(decode(pool.tree.program).nodes, names, strict=True):
-        match node.code:
-            case Code.FILTER:
-                filters.append(FilterExplanation(node_name, weight[node.parameter]))
-            case Code.GATE:
-                sides = names[node.left], names[node.right]
-                gates.append(GateExplanation(node_name, *sides, weight[node.parameter]))
-            case Code.MIX:
-                sides = names[node.left], names[node.right]
-                mixes.append(MixExplanation(node_name, *sides, learned=True, a=a[node.parameter]))
-            case Code.FIXED:
-                sides = names[node.left], names[node.right]
-                fixed = torch.full((1,) * (pool.dims + 1), node.a)
-                mixes.append(MixExplanation(node_name, *sides, learned=False, a=fixed))
-            case _:
-                if not _is_plain_leaf(node):
-                    raise ValueError(f"explain: unknown node {node.code!r}")
+    program = pool.program
+    for node, node_name in zip(program.nodes, names, strict=True):
+        sides = names[node.left], names[node.right]
+        row = program.get_weight_row(node)
+        if node.op == Op.LEAF and program.get_kind(node) == Kind.DOT and row >= 0:
+            filters.append(FilterExplanation(node_name, weight[row]))
+        elif node.op == Op.GATE:
+            gates.append(GateExplanation(node_name, *sides, weight[row]))
+        elif node.op == Op.MIX:
+            learned = node.row < program.mixes
+            fixed = None if learned else torch.full((1,) * (pool.dims + 1), program.scalars[node.row - program.mixes])
+            mixes.append(MixExplanation(node_name, *sides, learned=learned, a=a[node.row] if fixed is None else fixed))
     parameters = list(pool.parameters())
     tied = next((owners[id(p)] for p in parameters if id(p) in owners), None)
     owners |= {id(p): name for p in parameters if id(p) not in owners}
@@ -132,25 +128,29 @@ def _copy_to_cpu(parameter: Tensor | None) -> Tensor:
 
 def name_nodes(tree: Tree) -> list[str]:
     """A name for every node, breadth first: ``gate0``, ``filter1``, ``mix0``, ``fixed0`` for a fixed mix, ``max``."""
-    counts: Counter[Code] = Counter()
-    names = []
-    for node in decode(tree.program).nodes:
-        word = "mean" if node.code == Code.AVG else node.code.name.lower()
-        names.append(word if _is_plain_leaf(node) else f"{word}{counts[node.code]}")
-        counts[node.code] += 1
+    counts: Counter[str] = Counter()
+    program, names = decode(tree.program), []
+    for node in program.nodes:
+        kind = program.get_kind(node)
+        response = program.responses[node.response] if node.response >= 0 else None
+        if kind is not None and response == Response(kind):  # read with nothing but the cells
+            names.append("mean" if kind == Kind.AVG else kind.name.lower())
+            continue
+        word = node.op.name.lower().removesuffix("_by") if kind is None else kind.name.lower()
+        if kind == Kind.DOT:
+            word = "filter" if program.get_weight_row(node) >= 0 else "constant"
+        elif node.op == Op.MIX and node.row >= program.mixes:
+            word = "fixed"
+        names.append(f"{word}{counts[word]}")
+        counts[word] += 1
     return names
-
-
-def _is_plain_leaf(node: Node) -> bool:
-    """Whether a node is a leaf without parameters, such as Max: there is nothing to explain but its name."""
-    return node.parameter < 0 and node.left < 0
 
 
 class GateSums:
     """Running sums of s = σ(ω · x) over the gates of one pool."""
 
     def __init__(self, pool: TreeParameters) -> None:
-        self.sums: list[Any] = [0] * len(decode(pool.tree.program).split_weight_rows()[1])
+        self.sums: list[Any] = [0] * len(pool.program.masks)
         self.count = 0
         self.maps: list[Tensor] = []
         self.regions: Grid | None = None
@@ -181,10 +181,10 @@ class GateSums:
 
 def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
     """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
-    _, rows = decode(pool.tree.program).split_weight_rows()
+    rows = pool.program.masks
     if not rows:
         return
-    wide = x.to(reference.get_accumulation_dtype(x.dtype))
+    wide = x.to(get_accumulation_dtype(x.dtype))
     weight = pool.weight.to(wide.dtype)
     if sharing.varies_by_region(pool.share):
         weight = sharing.resample(weight, pool.window.output_size(x.shape[-pool.dims :]))

@@ -16,7 +16,8 @@ from torch import Tensor
 from ..names import parse
 from ..ops import cpu, reference, stochastic, triton
 from ..ops.window import Window
-from ..tree import Max, Tree, decode
+from ..program import decode
+from ..tree import Max, Tree
 
 STOCHASTIC = "stochastic"
 POOLS = (

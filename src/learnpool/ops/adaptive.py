@@ -1,69 +1,85 @@
-"""Pooling into a given number of regions, usually one: Max, Avg and Mix over PyTorch's adaptive windows.
+"""Pooling into a given number of regions, usually one: leaves without taps over PyTorch's adaptive windows.
 
-Adaptive windows differ in size, so there are no masks and filters, and every tree reduces to
-``A max + (1 − A) mean`` with one A computed from its proportions.
+Adaptive windows differ in size, so there are no masks, filters and ranks; every other leaf is a reduction over the
+cells of a region. ``Gate(l, r, by=…)`` works, because statistics decide instead of the raw cells.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tree import Code, Program, Tree, decode, reject_code
+from ..program import Kind, Op, Program, decode
+from ..tree import Tree
 from . import reference
 from .operator import check_parameter, check_tensor
+from .responses import reduce
+from .rows import append_constants, clamp_mix, get_accumulation_dtype
 from .transforms import Form, choose_form
+
+_MAX_POOLS: tuple[Callable[..., Any], ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
+_AVG_POOLS: tuple[Callable[..., Any], ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
 
 
 def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: int) -> Tensor:
     """``tree`` over the regions of ``F.adaptive_max_pool2d``; ``mix`` is ``[M, C|1, *output|1]``."""
     check_tree(name, tree)
     size = get_output_size(name, x, output_size, dims)
-    decoded = decode(tree.program)
-    check_parameter(name, "mix", mix, x, decoded.mixes, x.shape[-dims - 1], size, ())
-    wide = mix.to(reference.get_accumulation_dtype(x.dtype))
-    maximum = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1](x, size)
-    mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1](x, size)  # type: ignore[arg-type]
-    inputs = compute_share_of_max(decoded, wide), maximum.to(wide.dtype), mean.to(wide.dtype)
-    if choose_form() is Form.FORWARD_MODE:  # BlendFunction has a formula for backward alone
-        return reference.blend(*inputs).to(x.dtype)
-    return BlendFunction.apply(*inputs).to(x.dtype)  # type: ignore[no-untyped-call, no-any-return]
+    program = decode(tree.program)
+    check_parameter(name, "mix", mix, x, program.mixes, x.shape[-dims - 1], size, ())
+    wide = clamp_mix(mix, program.domains, choose_form()).to(get_accumulation_dtype(x.dtype))
+    rows = append_constants(wide, wide, program, ())[1]
+    # BlendFunction has a formula for backward alone
+    blend: Any = reference.blend if choose_form() is Form.FORWARD_MODE else BlendFunction.apply
+    values, _ = reference.evaluate(program, compute_responses(x, rows, program, size), rows, blend)
+    return values[0].to(x.dtype)
 
 
-def compute_share_of_max(program: Program, mix: Tensor) -> Tensor:
-    """A of the root, ``[C|1, *output|1]``: 1 for Max, 0 for Avg, ``a A_left + (1 − a) A_right`` for a Mix."""
-    one = mix.new_ones((1,) * (mix.dim() - 1))
-    shares = [one] * len(program.nodes)
-    for place in reversed(range(len(program.nodes))):
-        node = program.nodes[place]
-        match node.code:
-            case Code.MAX:
-                continue
-            case Code.AVG:
-                shares[place] = one * 0
-                continue
-            case Code.MIX:
-                a = mix[node.parameter]
-            case Code.FIXED:
-                a = one * node.a
-            case Code.MIN | Code.FILTER | Code.GATE:
-                raise ValueError(f"adaptive windows have neither masks nor Min, got {node.code.name}")
+def compute_responses(x: Tensor, rows: Tensor, program: Program, size: Sequence[int]) -> list[Tensor]:
+    """Every response of every region, ``[N, C, *output]``."""
+    dims, responses = len(size), []
+    for kind, _, scalar in program.responses:
+        match kind:
+            case Kind.MAX:
+                y = _MAX_POOLS[dims - 1](x, size)
+            case Kind.MIN:
+                y = -_MAX_POOLS[dims - 1](-x, size)
+            case Kind.AVG:
+                y = _AVG_POOLS[dims - 1](x, size)
             case _:
-                reject_code(node.code)
-        shares[place] = a * shares[node.left] + (1 - a) * shares[node.right]
-    return shares[0]
+                theta = rows[scalar] if scalar >= 0 else None
+                regions = _iter_regions(x.to(rows.dtype), theta, size)
+                y = torch.stack([reduce(kind, *region) for region in regions], -1).unflatten(-1, tuple(size))
+        responses.append(y.to(rows.dtype))
+    return responses
+
+
+def _iter_regions(x: Tensor, theta: Tensor | None, size: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The cells ``[N, C, L]`` of every region, row by row, with its ``theta`` ``[C|1]``; bounds as in PyTorch."""
+    dims = len(size)
+    for place in itertools.product(*map(range, size)):
+        parts = zip(place, x.shape[-dims:], size, strict=True)
+        bounds: Any = (..., *(slice(i * n // out, -(-(i + 1) * n // out)) for i, n, out in parts))
+        cells = x[bounds].flatten(-dims)
+        if theta is None:
+            yield cells, None
+        else:
+            index: Any = (..., *(min(i, n - 1) for i, n in zip(place, theta.shape[1:], strict=True)))
+            yield cells, theta[index]
 
 
 def check_tree(name: str, tree: Any) -> None:
-    """Raise unless ``tree`` is of Max, Avg and Mix."""
+    """Raise unless every leaf of ``tree`` works on windows of any size."""
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Mix(Max(), Avg()), got {tree!r}")
-    decoded = decode(tree.program)
-    if decoded.weights or decoded.has_min:
-        wanted = "adaptive windows have neither masks nor Min: tree must be of Max, Avg and Mix"
+    program = decode(tree.program)
+    if any(node.op == Op.GATE for node in program.nodes) or any(r.weight >= 0 for r in program.responses):
+        wanted = "windows of many sizes have no taps: tree must be without Filter, Rank, Blur, and Gate needs by=…"
         raise ValueError(f"{name}: {wanted}, got {tree!r}")
 
 

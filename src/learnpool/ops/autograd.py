@@ -13,103 +13,52 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import unwrap_if_dead
 
-from . import cpu, reference, vmap
-from .calls import PoolArguments, call_below, takes_handle
-from .clamp import clamp_proportions, drop_outward
-from .transforms import Form, choose_form, needs_decomposition
+from . import reference, vmap
+from .transforms import any_requires_grad, bind_redispatch, needs_decomposition
 from .window import Window
-
-_AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 
 # gradients of an operator's tensors, from: the tensors, the other arguments, which tensors need one, incoming gradients
 Formula = Callable[..., Sequence[Tensor | None]]
 
 
-def make_function(operator: Any, formula: Formula) -> Any:
-    """What autograd records of a call: ``apply(call, rest, *tensors)``; ``rest`` is what follows the tensors.
+def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]) -> Any:
+    """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
 
-    ``call(rest, *tensors)`` is the operator below autograd.
+    ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
     """
+    redispatch = bind_redispatch(operator)
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, call: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
-            ctx.save_for_backward(*tensors)
+        def forward(ctx: Any, keyset: Any, rest: Sequence[Any], *inputs: Tensor) -> Any:
+            ctx.save_for_backward(*inputs)
             ctx.rest = rest
-            return call(rest, *tensors)
+            return redispatch(keyset, *inputs, *rest)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return None, None, *formula(ctx.saved_tensors, ctx.rest, ctx.needs_input_grad[2:], *grads)
 
     name = operator.name().replace("::", "_").removesuffix(".default")
-    return type(name, (Function,), {})  # autograd's node is named after the class
-
-
-def make_kernel(operator: Any, function: Any, tensors: int, decomposition: Callable[..., Any]) -> Any:
-    """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
-
-    ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
-    """
-    redispatch = operator._handle.redispatch_boxed  # operator.redispatch is Python
+    named: Any = type(name, (Function,), {})  # autograd's node is named after the class
+    apply = named.apply
 
     def kernel(keyset: Any, *inputs: Any) -> Any:
         if needs_decomposition():
             return decomposition(*inputs)
-        if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs)):
-            return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
-
-        def call(rest: Sequence[Any], *tensors: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                return redispatch(keyset & _AFTER_AUTOGRAD, *tensors, *rest)
-
-        return function.apply(call, inputs[tensors:], *inputs[:tensors])
+        if torch.is_grad_enabled() and any_requires_grad(*inputs):
+            return apply(keyset, inputs[tensors:], *inputs[:tensors])
+        return redispatch(keyset, *inputs)
 
     return kernel
 
 
-def call_backward(operator: Any, *inputs: Any) -> Any:
-    """An operator in a backward formula; its own autograd kernel is there for second derivatives."""
-    return call_below(operator, *inputs) if choose_form() is Form.NO_GRAD else operator(*inputs)
-
-
-def bind_apply(function: Any) -> Callable[..., Any]:
-    """``function.apply`` for calls outside torch.func, without the time it takes to ask whether this is one."""
-    apply = super(torch.autograd.Function, function).apply
-
-    def call(below: Callable[..., Any], rest: Sequence[Any], *tensors: Tensor) -> Any:
-        # A tensor kept from inside a transform is a wrapper, through which autograd would not see the tensor itself.
-        return apply(below, rest, *map(unwrap_if_dead, tensors))
-
-    return call
-
-
 def pool_formula(
-    tensors: Sequence[Tensor], rest: Any, needed: Sequence[bool], grad: Tensor
+    tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``.
-
-    ``rest`` may say that mix, as it is here, was to be clamped.
-    """
-    x, weight, mix = tensors
-    form = choose_form(grad, x, weight, mix)
-    registered = isinstance(rest, PoolArguments)
-    if (
-        registered
-        and rest.handle is not None
-        and form is Form.NO_GRAD
-        and type(grad) is Tensor
-        and takes_handle(*tensors)
-    ):
-        grads = cpu.pool_backward_by_handle(grad, x, weight, mix, rest.handle, *needed)
-        return keep_needed(grads, needed)
-    clamp = registered and rest.clamp
-    mix = clamp_proportions(mix, form) if clamp else mix
-    grads = call_backward(torch.ops.learnpool.pool_backward, grad, x, weight, mix, *rest, needed)
-    dx, dweight, dmix = keep_needed(grads, needed)
-    return dx, dweight, drop_outward(mix, dmix) if clamp and dmix is not None else dmix
+    """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``."""
+    return keep_needed(torch.ops.learnpool.pool_backward(grad, *tensors, *rest, needed), needed)
 
 
 def pool_backward_formula(

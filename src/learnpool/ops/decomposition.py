@@ -1,5 +1,6 @@
 """The same function from PyTorch's own operations: a max pooling, a convolution per mask or filter, and the tree.
 
+What is neither a maximum nor an inner product is read tap by tap from the padded input, by the units of the reference.
 Slower than the operator, but understood by exporters (ONNX, ExecuTorch), forward-mode AD and nested torch.func.
 Nothing branches on the input's size, so the size may be a symbol. It differs from the operator in one case: an infinite
 or NaN weight gives NaN in a region that reaches into the padding, as in a convolution.
@@ -7,17 +8,21 @@ or NaN weight gives NaN in a region that reaches into the padding, as in a convo
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tree import Program, decode
+from ..program import Kind, Program, Response, decode
 from . import reference
-from .reference import Blend, Responses, get_accumulation_dtype
+from .reference import Blend
+from .responses import Cell, Counts
+from .rows import append_constants, clamp_rows, get_accumulation_dtype
 from .window import Window
 
 _MAX_POOLS: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)
@@ -44,8 +49,8 @@ def forward(
     """Pool ``x`` by the tree, as ``reference.forward`` does."""
     decoded = decode(tuple(program))
     batch = x if x.dim() == window.dims + 2 else x.unsqueeze(0)
-    values, _ = reference.evaluate(decoded, compute_responses(batch, weight, decoded, window), mix, blend)
-    y = values[0].to(x.dtype)
+    responses, rows = compute_responses(batch, weight, clamp_rows(mix, decoded.domains), decoded, window)
+    y = reference.evaluate(decoded, responses, rows, blend)[0][0].to(x.dtype)
     return y if x.dim() == window.dims + 2 else y.squeeze(0)
 
 
@@ -54,26 +59,74 @@ def blend_finite(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return p * left + (1 - p) * right
 
 
-def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
-    """Maximum, minimum, mean and inner products of every region of ``[N, C, *size]``."""
+def compute_responses(
+    x: Tensor, weight: Tensor, mix: Tensor, program: Program, window: Window
+) -> tuple[list[Tensor], Tensor]:
+    """Every response of every region of ``[N, C, *size]``, and the rows of mix, constants too."""
     dtype = get_accumulation_dtype(x.dtype)
-    wide, masks = x.to(dtype), weight.to(dtype)
-    maximum = minimum = mean = None
-    cells = torch.ones((), dtype=dtype, device=x.device)
-    if program.has_max:
-        maximum = _max_pool(x, window).to(dtype)
-    if program.has_min:
-        minimum = -_max_pool(-x, window).to(dtype)
-    if program.has_avg:
-        cells = count_cells(wide, window)
-        mean = sum_regions(wide, window) / cells
-    varies_by_region = any(not isinstance(n, int) or n != 1 for n in weight.shape[2 : 2 + window.dims])
-    if varies_by_region and program.weights:
-        patches = _gather_patches(wide, window)  # [N, C, *output, *kernel]
-        dots = [(patches * masks[d]).flatten(-window.dims).sum(-1) for d in range(program.weights)]
-    else:
-        dots = [_convolve(wide, masks[d].reshape(-1, 1, *window.kernel), window) for d in range(program.weights)]
-    return Responses(maximum, None, minimum, None, mean, cells, dots)
+    weight, mix = append_constants(weight.to(dtype), mix.to(dtype), program, window.kernel)
+    values = [_respond(response, x, weight, window) for response in program.responses]
+    if any(value is None for value in values):
+        wide = x.to(dtype)
+        padded, counts = _pad(wide, window), Counts(_count_existing(wide, window), count_cells(wide, window))
+        like = _get_tap(padded, window, (0,) * window.dims)
+        units = reference.make_units(program, like, counts, weight, mix, window)
+        taps = [(unit, i) for i, unit in enumerate(units) if values[i] is None]
+        exists = None
+        if window.ceil_mode or any(window.padding):
+            exists = _pad(torch.ones(x.shape[2:], dtype=dtype, device=x.device)[None, None], window)[0, 0] > 0
+        for p in range(max(unit.passes for unit, _ in taps)):
+            for number, place in enumerate(itertools.product(*map(range, window.kernel))):
+                there = None if exists is None else _get_tap(exists, window, place)
+                cell = Cell(number, _get_tap(padded, window, place), there)
+                for unit, _ in taps:
+                    if p < unit.passes:
+                        unit.add(p, cell)
+        for unit, i in taps:
+            values[i] = unit.finish()
+    return [value for value in values if value is not None], mix
+
+
+def _respond(response: Response, x: Tensor, weight: Tensor, window: Window) -> Tensor | None:
+    """A response that PyTorch has an operation for; None for the others."""
+    dtype = weight.dtype
+    match response.kind:
+        case Kind.MAX:
+            return _max_pool(x, window).to(dtype)
+        case Kind.MIN:
+            return -_max_pool(-x, window).to(dtype)
+        case Kind.AVG:
+            wide = x.to(dtype)
+            return sum_regions(wide, window) / count_cells(wide, window)
+        case Kind.DOT:
+            return _multiply(x.to(dtype), weight[response.weight], window)
+        case Kind.BLUR:
+            wide, row = x.to(dtype), weight[response.weight]
+            ones = torch.ones((1, 1, *x.shape[2:]), dtype=dtype, device=x.device)
+            return _multiply(wide, row, window) / _multiply(ones, row[:1], window)
+        case _:
+            return None
+
+
+def _multiply(x: Tensor, row: Tensor, window: Window) -> Tensor:
+    """The inner product of every region with a row of weight, ``[C|1, *grid|1, *kernel]``."""
+    if all(isinstance(n, int) and n == 1 for n in row.shape[1 : 1 + window.dims]):
+        return _convolve(x, row.reshape(-1, 1, *window.kernel), window)
+    return (_gather_patches(x, window) * row).flatten(-window.dims).sum(-1)  # [N, C, *output, *kernel]
+
+
+def _get_tap(padded: Tensor, window: Window, place: tuple[int, ...]) -> Tensor:
+    """The cells under one tap, as large as the output; bounds count from the end, so that a size may be a symbol."""
+    slices = []
+    for k, s, d, t in zip(window.kernel, window.stride, window.dilation, place, strict=True):
+        behind = d * (k - 1 - t)
+        slices.append(slice(t * d, -behind if behind else None, s))
+    index: Any = (..., *slices)
+    return padded[index]
+
+
+def _count_existing(x: Tensor, window: Window) -> Tensor:
+    return count_cells(x, replace(window, count_include_pad=False), least=0)
 
 
 def sum_regions(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
@@ -81,13 +134,13 @@ def sum_regions(x: Tensor, window: Window, padding: float = 0.0) -> Tensor:
     return _convolve(x, torch.ones((1, 1, *window.kernel), dtype=x.dtype, device=x.device), window, padding)
 
 
-def count_cells(x: Tensor, window: Window) -> Tensor:
+def count_cells(x: Tensor, window: Window, least: int = 1) -> Tensor:
     """What an average divides by, as in ``Window.count_cells``: a number, or ``[1, 1, *output]`` where edges differ."""
     new: dict[str, Any] = {"dtype": x.dtype, "device": x.device}
     if not window.ceil_mode and (window.count_include_pad or not any(window.padding)):
         return torch.full((), float(math.prod(window.kernel)), **new)
     cells = sum_regions(torch.ones((1, 1, *x.shape[2:]), **new), window, float(window.count_include_pad))
-    return cells.clamp(min=1) if max(window.dilation) > 1 else cells  # only dilation makes a region without any
+    return cells.clamp(min=least) if max(window.dilation) > 1 else cells  # only dilation makes a region without any
 
 
 def _convolve(x: Tensor, w: Tensor, window: Window, padding: float = 0.0) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tree import decode
+from ..program import Kind, decode
 from . import reference
 from .window import Window, empty_output, format_size
 
@@ -83,7 +83,8 @@ def count_pool_backward_flops(
 
 
 def _count_products(program: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> int:
-    return 2 * decode(tuple(program)).weights * math.prod(output) * math.prod(kernel)
+    dots = sum(response.kind in (Kind.DOT, Kind.BLUR) for response in decode(tuple(program)).responses)
+    return 2 * dots * math.prod(output) * math.prod(kernel)
 
 
 def check(
@@ -105,6 +106,9 @@ def check(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     channels, output = x.shape[-window.dims - 1], shape[-window.dims :]
+    if decoded.taps not in (None, taps := math.prod(window.kernel)):
+        size = format_size(window.kernel)
+        raise ValueError(f"{name}: fixed values must be {taps}, one for each tap of {size}, got {decoded.taps}")
     check_parameter(name, words[0], weight, x, decoded.weights, channels, output, window.kernel)
     check_parameter(name, words[1], mix, x, decoded.mixes, channels, output, ())
     return shape

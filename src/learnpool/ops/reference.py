@@ -1,49 +1,31 @@
 """The equations of the paper and their gradients, in plain PyTorch: read this beside the paper.
 
 A region **x** is the cells under one window in one channel. Whatever the tree, a region is needed only through its
-*responses*: the maximum and the minimum (and where they are), the mean, and one inner product for each Filter and Gate.
-The tree is then evaluated on these few numbers. Numbers in brackets are the paper's equations.
+*responses*: a few numbers such as the maximum, the mean, and one inner product for each Filter and Gate
+(``responses.py``). The tree is then evaluated on these numbers. Numbers in brackets are the paper's equations.
 
 Conventions at edges and ties: maximum and mean run over the cells that exist, a mask or filter meets zero outside. Of
 several equal maxima the first receives the gradient, as in PyTorch. NaN wins a maximum; of several NaNs the last
-receives the gradient. A minimum is ``−max(−x)`` in all of this. Loops run over taps with strided slices, so memory is
-of the order of the output; in backward they run in reverse, so that a cell's gradients are summed in PyTorch's order.
+receives the gradient. Loops run over taps with strided slices, so memory is of the order of the output; in backward
+they run in reverse, so that a cell's gradients are summed in PyTorch's order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..tree import Code, Program, decode, reject_code
+from ..program import Op, Program, decode
+from .responses import UNITS, Cell, Counts, Max, Unit
+from .rows import append_constants, clamp_mix, clamp_rows, drop_outward, get_accumulation_dtype
+from .transforms import Form, choose_form
 from .window import Tap, Window
 
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-class Responses(NamedTuple):
-    """All a tree needs to know about its regions; each ``[N, C, *output]``, or None if the tree does not need it."""
-
-    maximum: Tensor | None
-    argmax: Tensor | None  # number of the tap that holds the maximum; −1 where a region has no cell
-    minimum: Tensor | None
-    argmin: Tensor | None
-    mean: Tensor | None
-    cells: Tensor  # [*output], how many each mean is over
-    dots: list[Tensor]  # ω · x and v · x, in the order of weight
-
-
-class ResponseGrads(NamedTuple):
-    """What reaches the responses of a tree, and its mixes."""
-
-    maximum: Tensor | None
-    minimum: Tensor | None
-    mean: Tensor | None
-    dots: list[Tensor]
-    mixes: list[Tensor]
 
 
 def forward(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window) -> Tensor:
@@ -52,7 +34,8 @@ def forward(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], wind
     ``weight`` is ``[D, C|1, *grid|1, *kernel]``, ``mix`` is ``[M, C|1, *grid|1]``.
     """
     decoded = decode(tuple(program))
-    values, _ = evaluate(decoded, compute_responses(x, weight, decoded, window), mix)
+    units, rows = compute_responses(x, weight, _clamp(mix, decoded), decoded, window)
+    values, _ = evaluate(decoded, [unit.finish() for unit in units], rows)
     return values[0].to(x.dtype)
 
 
@@ -68,80 +51,104 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Gradients of x, weight and mix; None where ``output_mask`` is False.
 
-    With c the gradient that reaches a response, every tap receives
-    ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, a minimum like a maximum, and
-    ``∂w_d = Σ_regions c_d x``. The paper's (4), (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"``
-    gives every maximum the gradient, as printed in the paper.
+    With c the gradient that reaches a response, every cell receives the sum over responses of c ∂y/∂x, for example
+    ``Σ_d c_d w_d[tap] + c_mean / n + c_max [tap is the maximum]``, and ``∂w_d = Σ_regions c_d x``. The paper's (4),
+    (9), (15) and (7), (11), (12), (13) are special cases. ``ties="all"`` pays every maximum, as printed there.
     """
     decoded = decode(tuple(program))
     dtype = get_accumulation_dtype(x.dtype)
-    region = compute_responses(x, weight, decoded, window)
-    c = backpropagate(decoded, *evaluate(decoded, region, mix), grad.to(dtype))
-    c_mean = None if c.mean is None else c.mean / region.cells
+    units, rows = compute_responses(x, weight, _clamp(mix, decoded), decoded, window)
+    values, proportions = evaluate(decoded, [unit.finish() for unit in units], rows)
+    c, c_rows = backpropagate(decoded, values, proportions, rows, grad.to(dtype))
+    for unit, response, c_unit in zip(units, decoded.responses, c, strict=True):
+        if isinstance(unit, Max):
+            unit.ties = ties
+        c_theta = unit.send(c_unit)
+        if c_theta is not None:
+            c_rows[response.scalar] = c_theta
 
-    dx = torch.zeros(x.shape, dtype=dtype, device=x.device) if output_mask[0] else None
-    dw = torch.zeros(weight.shape, dtype=dtype, device=x.device) if output_mask[1] else None
-    masks = weight.to(dtype)
-    for number, tap in reversed(list(enumerate(window.taps(x.shape[-window.dims :])))):
+    dx = x.new_zeros(x.shape, dtype=dtype) if output_mask[0] else None
+    taps = weight.shape[weight.dim() - window.dims :].numel()
+    dw = [x.new_zeros((*weight.shape[1 : 2 + window.dims], taps), dtype=dtype) for _ in range(decoded.weights)]
+    learned = [(unit, r.weight) for unit, r in zip(units, decoded.responses, strict=True) if 0 <= r.weight < len(dw)]
+    wide, size = x.to(dtype), x.shape[-window.dims :]
+    for tap in reversed(list(window.taps(size))):
+        cell = read_cell(wide, tap, window.output_size(size))
         if dx is not None:
             at_cells = dx[tap.cells]
-            for d, c_dot in enumerate(c.dots):
-                at_cells += c_dot[tap.regions] * select_tap(masks[d], tap)
-            if c_mean is not None:
-                at_cells += c_mean[tap.regions]
-            if c.maximum is not None:
-                wins = _holds_extreme(x, region.maximum, region.argmax, number, tap, ties)
-                at_cells += torch.where(wins, c.maximum[tap.regions], 0)
-            if c.minimum is not None:
-                wins = _holds_extreme(x, region.minimum, region.argmin, number, tap, ties)
-                at_cells += torch.where(wins, c.minimum[tap.regions], 0)
-        if dw is not None:
-            cells = x[tap.cells].to(dtype)
-            for d, c_dot in enumerate(c.dots):
-                at_tap = select_tap(dw[d], tap)
-                at_tap += sum_to_parameter(c_dot[tap.regions] * cells, at_tap.shape)
+            for unit in units:
+                at_cells += unit.receive(cell)[tap.regions]
+        if output_mask[1]:
+            for unit, row in learned:
+                if not unit.by_place:
+                    _add_to_tap(dw[row], cell.number, cell.keep(unit.weight(cell)))
+    for unit, row in learned if output_mask[1] else ():
+        for number in range(taps) if unit.by_place else ():
+            _add_to_tap(dw[row], number, unit.weight(Cell(number, unit.like, None)))
     dm = None
     if output_mask[2]:
-        dm = torch.zeros(mix.shape, dtype=dtype, device=x.device)
-        for m, c_mix in enumerate(c.mixes):
-            dm[m] = sum_to_parameter(c_mix, dm[m].shape)
+        dm = x.new_zeros(mix.shape, dtype=dtype)
+        for m in range(decoded.mixes):
+            dm[m] = sum_to_parameter(c_rows[m], dm[m].shape)
+        dm = drop_outward(mix, dm.to(mix.dtype), decoded.domains)  # in its own dtype, where it may overflow
+    dweight = torch.stack(dw).reshape(weight.shape) if dw else torch.zeros_like(weight)
     return (
         None if dx is None else dx.to(x.dtype),
-        None if dw is None else dw.to(weight.dtype),
-        None if dm is None else dm.to(mix.dtype),
+        dweight.to(weight.dtype) if output_mask[1] else None,
+        dm,
     )
 
 
-def compute_responses(x: Tensor, weight: Tensor, program: Program, window: Window) -> Responses:
-    """Maximum, minimum, mean and inner products of every region, tap by tap."""
+def compute_responses(
+    x: Tensor, weight: Tensor, mix: Tensor, program: Program, window: Window
+) -> tuple[list[Unit], Tensor]:
+    """Every response of every region, tap by tap; and the rows of mix, constants too."""
     dtype = get_accumulation_dtype(x.dtype)
     size = x.shape[-window.dims :]
-    shape = (*x.shape[: -window.dims], *window.output_size(size))
-    new: dict[str, Any] = {"dtype": dtype, "device": x.device}
-    maximum = torch.full(shape, -torch.inf, **new) if program.has_max else None
-    argmax = torch.full(shape, -1, dtype=torch.int32, device=x.device) if program.has_max else None
-    minimum = torch.full(shape, torch.inf, **new) if program.has_min else None
-    argmin = torch.full(shape, -1, dtype=torch.int32, device=x.device) if program.has_min else None
-    total = torch.zeros(shape, **new) if program.has_avg else None
-    dots = [torch.zeros(shape, **new) for _ in range(program.weights)]
-    masks = weight.to(dtype)
-    for number, tap in enumerate(window.taps(size)):
-        cell = x[tap.cells].to(dtype)
-        if maximum is not None and argmax is not None:
-            wins = (cell > maximum[tap.regions]) | cell.isnan() | (argmax[tap.regions] < 0)
-            maximum[tap.regions] = torch.where(wins, cell, maximum[tap.regions])
-            argmax[tap.regions] = torch.where(wins, number, argmax[tap.regions])
-        if minimum is not None and argmin is not None:
-            wins = (cell < minimum[tap.regions]) | cell.isnan() | (argmin[tap.regions] < 0)
-            minimum[tap.regions] = torch.where(wins, cell, minimum[tap.regions])
-            argmin[tap.regions] = torch.where(wins, number, argmin[tap.regions])
-        if total is not None:
-            total[tap.regions] += cell
-        for d, dot in enumerate(dots):
-            dot[tap.regions] += select_tap(masks[d], tap) * cell
-    cells = window.count_cells(size, **new)
-    mean = None if total is None else total / cells
-    return Responses(maximum, argmax, minimum, argmin, mean, cells, dots)
+    weight, mix = append_constants(weight.to(dtype), mix.to(dtype), program, window.kernel)
+    wide, output = x.to(dtype), window.output_size(size)
+    like = wide.new_zeros((*x.shape[: -window.dims], *output))
+    counts = Counts(*(window.count_cells(size, divide, device=x.device, dtype=dtype) for divide in (False, True)))
+    units = make_units(program, like, counts, weight, mix, window)
+    for p in range(max(unit.passes for unit in units)):
+        for tap in window.taps(size):
+            cell = read_cell(wide, tap, output)
+            for unit in units:
+                if p < unit.passes:
+                    unit.add(p, cell)
+    return units, mix
+
+
+def _clamp(mix: Tensor, program: Program) -> Tensor:
+    """mix clamped; derivatives of any order have the operator's rule at a border, where a function can be applied."""
+    form = choose_form()
+    return clamp_mix(mix, program.domains, form) if form is Form.OPERATOR else clamp_rows(mix, program.domains)
+
+
+def make_units(
+    program: Program, like: Tensor, counts: Counts, weight: Tensor, mix: Tensor, window: Window
+) -> list[Unit]:
+    """A unit for each response, with its rows."""
+    units = []
+    for response in program.responses:
+        unit = UNITS[response.kind](like, counts)
+        if response.weight >= 0:
+            unit.row = weight[response.weight].flatten(-window.dims)
+        if response.scalar >= 0:
+            unit.theta = mix[response.scalar]
+        units.append(unit)
+    return units
+
+
+def read_cell(x: Tensor, tap: Tap, output: Sequence[int]) -> Cell:
+    """The cells under a tap, as large as the output."""
+    axes = zip(tap.regions[:0:-1], output[::-1], strict=True)
+    pads = [n for part, out in axes for n in (part.start, out - part.stop)]
+    if not any(pads):
+        return Cell(tap.number, x[tap.cells], None)
+    exists = torch.zeros(tuple(output), dtype=torch.bool, device=x.device)
+    exists[tap.regions] = True
+    return Cell(tap.number, F.pad(x[tap.cells], pads), exists)
 
 
 def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -164,102 +171,64 @@ def blend_backward(grad: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tupl
 
 
 def evaluate(
-    program: Program, region: Responses, mix: Tensor, blend: Blend = blend
+    program: Program, responses: Sequence[Tensor], mix: Tensor, blend: Blend = blend
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The value of each node and the proportion of each inner one, from the back of the program to its root."""
-    values: list[Any] = [region.cells] * len(program.nodes)
-    proportions = [region.cells] * len(program.nodes)
+    values: list[Any] = [None] * len(program.nodes)
+    proportions: list[Any] = [None] * len(program.nodes)
     for place in reversed(range(len(program.nodes))):
         node = program.nodes[place]
-        match node.code:
-            case Code.MAX:
-                values[place] = region.maximum
+        match node.op:
+            case Op.LEAF:
+                values[place] = responses[node.response]
                 continue
-            case Code.MIN:
-                values[place] = region.minimum
-                continue
-            case Code.AVG:
-                values[place] = region.mean
-                continue
-            case Code.FILTER:
-                values[place] = region.dots[node.parameter]
-                continue
-            case Code.GATE:
-                p = torch.sigmoid(region.dots[node.parameter])
-            case Code.MIX:
-                p = mix[node.parameter].to(region.cells.dtype)
-            case Code.FIXED:
-                p = torch.full_like(region.cells, node.a)
+            case Op.GATE:
+                p = torch.sigmoid(responses[node.response])
+            case Op.GATE_BY:
+                bias = mix[node.bias] if node.bias >= 0 else 0
+                p = torch.sigmoid(mix[node.row] * values[node.by] + bias)
+            case Op.MIX:
+                p = mix[node.row]
             case _:
-                reject_code(node.code)
+                raise ValueError(f"unknown operation {node.op!r} of a node")
         proportions[place] = p
         values[place] = blend(p, values[node.left], values[node.right])
     return values, proportions
 
 
 def backpropagate(
-    program: Program, values: Sequence[Tensor], proportions: Sequence[Tensor], grad: Tensor
-) -> ResponseGrads:
-    """What reaches each response and each mix when the root receives ``grad``: from the root to the leaves."""
-    c_max: Tensor | None = None
-    c_min: Tensor | None = None
-    c_mean: Tensor | None = None
-    c_dots, c_mixes = [grad] * program.weights, [grad] * program.mixes
+    program: Program, values: Sequence[Tensor], proportions: Sequence[Tensor], mix: Tensor, grad: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What reaches each response and each row of mix when the root receives ``grad``: from the root to the leaves."""
+    c_responses: list[Any] = [0] * len(program.responses)
+    c_rows: list[Any] = [grad] * (program.mixes + len(program.scalars))
     c_nodes = [grad] * len(program.nodes)
     for place, node in enumerate(program.nodes):
         c, p = c_nodes[place], proportions[place]
-        match node.code:
-            case Code.MAX:
-                c_max = c if c_max is None else c_max + c
-                continue
-            case Code.MIN:
-                c_min = c if c_min is None else c_min + c
-                continue
-            case Code.AVG:
-                c_mean = c if c_mean is None else c_mean + c
-                continue
-            case Code.FILTER:
-                c_dots[node.parameter] = c
-                continue
-            case Code.GATE | Code.MIX | Code.FIXED:
-                c_p, c_nodes[node.left], c_nodes[node.right] = blend_backward(
-                    c, p, values[node.left], values[node.right]
-                )
-            case _:
-                reject_code(node.code)
-        if node.code == Code.GATE:  # σ' = σ (1 − σ); a gate that is exactly 0 or 1 stays there
-            c_dots[node.parameter] = torch.where((p == 0) | (p == 1), 0, c_p * (p * (1 - p)))
-        elif node.code == Code.MIX:
-            c_mixes[node.parameter] = c_p
-    return ResponseGrads(c_max, c_min, c_mean, c_dots, c_mixes)
+        if node.op == Op.LEAF:
+            c_responses[node.response] = c_responses[node.response] + c
+            continue
+        c_p, c_nodes[node.left], c_nodes[node.right] = blend_backward(c, p, values[node.left], values[node.right])
+        if node.op == Op.MIX:
+            c_rows[node.row] = c_p
+            continue
+        c_s = torch.where((p == 0) | (p == 1), 0, c_p * (p * (1 - p)))  # σ' = σ (1 − σ); a closed gate stays closed
+        if node.op == Op.GATE:
+            c_responses[node.response] = c_responses[node.response] + c_s
+        else:
+            c_nodes[node.by] = c_s * mix[node.row]
+            c_rows[node.row] = c_s * values[node.by]
+            if node.bias >= 0:
+                c_rows[node.bias] = c_s
+    return c_responses, c_rows
 
 
-def get_accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype sums are kept in: float32 for the halves."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-def select_tap(parameter: Tensor, tap: Tap) -> Tensor:
-    """The numbers of ``[C|1, *grid|1, *kernel]`` that meet a tap, shaped to broadcast against its regions."""
-    grid = parameter.shape[1 : 1 + len(tap.place)]
-    rows = (slice(None) if n == 1 else part for n, part in zip(grid, tap.regions[1:], strict=True))
-    index = (slice(None), *rows, *tap.place)
-    return parameter[index]
+def _add_to_tap(dw: Tensor, number: int, value: Tensor) -> None:
+    at_tap = dw[..., number]
+    at_tap += sum_to_parameter(value, at_tap.shape)
 
 
 def sum_to_parameter(value: Tensor, shape: Sequence[int]) -> Tensor:
     """Sum ``[N, C, *output]`` (or unbatched) over all that share a parameter of ``shape`` ``[C|1, *grid|1]``."""
     full = torch.broadcast_shapes(value.shape, shape)
     return value.expand(full).sum_to_size(*shape)
-
-
-def _holds_extreme(
-    x: Tensor, extreme: Tensor | None, winner: Tensor | None, number: int, tap: Tap, ties: str
-) -> Tensor:
-    """Where the cell under a tap receives the gradient of the maximum, or of the minimum."""
-    assert extreme is not None
-    assert winner is not None
-    if ties == "first":
-        return winner[tap.regions] == number
-    cell, best = x[tap.cells].to(extreme.dtype), extreme[tap.regions]
-    return (cell == best) | (cell.isnan() & best.isnan())

@@ -6,7 +6,6 @@ kernel                                the reference; C++ (CPU) or Triton (CUDA, 
 fake                                  shapes without values, for torch.compile and torch.export
 decomposition                         in PyTorch's own operations, for exporters, forward mode and nested torch.func
 formula                               gradients of its tensors, for autograd
-below                                 how it is called where nobody wants gradients; on the CPU pools have a shorter way
 vmap                                  a batch of calls as one call
 flops                                 multiplications, for ``torch.utils.flop_counter``
 ====================================  ====================================================================
@@ -14,14 +13,14 @@ flops                                 multiplications, for ``torch.utils.flop_co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, calls, cpu, decomposition, operator, stochastic, triton, vmap
-from .transforms import Form
+from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap
+from .transforms import is_defined
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
@@ -41,7 +40,6 @@ class Operator(NamedTuple):
     decomposition: Callable[..., Any]
     formula: autograd.Formula
     vmap: Callable[..., Any]
-    below: Callable[..., Any] | None = None  # None: ``calls.call_below``
     flops: Callable[..., int] | None = None
     tags: tuple[torch.Tag, ...] = ()  # the stable ABI of the compiled library knows none
 
@@ -56,7 +54,6 @@ OPERATORS = (
         decomposition=decomposition.pool,
         formula=autograd.pool_formula,
         vmap=vmap.pool_rule,
-        below=calls.call_pool,
         flops=operator.count_pool_flops,
     ),
     Operator(
@@ -95,46 +92,19 @@ OPERATORS = (
 )
 
 
-class Call(NamedTuple):
-    """What ``call_operator`` needs of an operator."""
-
-    operator: Any
-    below: Callable[..., Any]  # below autograd, as ``below(rest, *tensors)``
-    apply: Callable[..., Any]  # of what autograd records
-
-
-CALLS: dict[str, Call] = {}  # by name
-
-
 def register(op: Operator) -> None:
     """Register everything PyTorch has to know about an operator."""
     name = f"learnpool::{op.name}"
-    if not torch._C._jit_get_schemas_for_operator(name):
+    if not is_defined(name):
         LIBRARY.define(op.name + op.schema, tags=op.tags)
     packet = getattr(torch.ops.learnpool, op.name)
-    overload = packet.default
     LIBRARY.impl(op.name, cpu.warn_once(op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
-    function = autograd.make_function(overload, op.formula)
-    CALLS[op.name] = Call(packet, op.below or calls.bind_below(packet), autograd.bind_apply(function))
-    kernel = autograd.make_kernel(overload, function, op.tensors, op.decomposition)
+    kernel = autograd.make_kernel(packet.default, op.tensors, op.formula, op.decomposition)
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:
         register_flop_formula(packet)(op.flops)
-
-
-def call_operator(form: Form, name: str, rest: Sequence[Any], *tensors: Any) -> Any:
-    """An operator as its autograd kernel would call it, but without the way through the dispatcher where it can.
-
-    Under forward mode and nested derivatives the operator itself is called: its autograd kernel is its decomposition.
-    """
-    operator, below, apply = CALLS[name]
-    if form is Form.EAGER:
-        return apply(below, rest, *tensors)
-    if form is Form.NO_GRAD:
-        return below(rest, *tensors)
-    return operator(*tensors, *rest)
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

@@ -1,27 +1,51 @@
-"""Which of PyTorch's transforms is at work: the only place that asks about forward mode, torch.func and ONNX."""
+"""Everything learnpool asks of PyTorch that PyTorch does not document: the only file with private names of torch.
+
+====================================  ===============================================================================
+private name                          what it is for, and what happens in a torch without it
+====================================  ===============================================================================
+``forward_ad._current_level``         whether tangents may exist; without it forward mode is asked through the tensors
+``torch._C._functorch``               which derivatives torch.func is taking; without it all of torch.func runs on
+                                      plain operations
+``torch._C._after_autograd_keyset``,  the operator below its autograd kernel, as torch's own do;
+``_AutoDispatchBelowAutograd``,       import fails, and ``make test-torch`` shows it
+``_handle.redispatch_boxed``
+``torch._C._any_requires_grad``       faster than asking every tensor; without it they are asked
+``torch._C._is_tracing``              whether ``torch.jit.trace`` is recording; without it nothing is
+``_jit_get_schemas_for_operator``     whether the compiled library has defined an operator; import fails without
+====================================  ===============================================================================
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
-from torch.overrides import has_torch_function_variadic
 
-_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
-_PRE_DISPATCH = torch._C.DispatchKey.PreDispatch  # modes of make_fx(pre_dispatch=True) and torch.export
-_DERIVATIVES = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
+_FUNCTORCH = getattr(torch._C, "_functorch", None)
+_DERIVATIVES = () if _FUNCTORCH is None else (_FUNCTORCH.TransformType.Grad, _FUNCTORCH.TransformType.Jvp)
+_AFTER_AUTOGRAD = torch._C._after_autograd_keyset
+
+is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
+
+
+def any_requires_grad(*inputs: Any) -> bool:
+    """Whether one of the arguments is a tensor that requires a gradient."""
+    return any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
+
+
+any_requires_grad = getattr(torch._C, "_any_requires_grad", any_requires_grad)
 
 
 class Form(Enum):
     """The form of an operation that PyTorch can differentiate, or export, where it is called."""
 
-    EAGER = auto()  # an ordinary call: a backward formula is enough
-    OPERATOR = auto()  # torch.compile, torch.export or vmap: the operator, with what is registered for it
-    OVERRIDDEN = auto()  # __torch_function__: the operator, where a mode or a class of tensors can see it
-    NO_GRAD = auto()  # nobody wants a gradient
+    OPERATOR = auto()  # the operator, with what is registered for it
+    NO_GRAD = auto()  # the same, and nobody wants a gradient
     FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
     NESTED = auto()  # derivatives of torch.func inside each other: plain operations
     FORWARD_MODE = auto()  # tangents: plain operations, or a function with a jvp
@@ -29,51 +53,55 @@ class Form(Enum):
     ONNX = auto()  # torch.onnx.export is tracing: plain operations, and few of them
 
 
-def choose_form(*tensors: Any) -> Form:
-    """The form an operation has to take here; on these tensors, if they are known."""
+def choose_form() -> Form:
+    """The form an operation has to take here."""
     if is_compiling():
         exporting = is_exporting() and torch.onnx.is_in_onnx_export()
         return Form.ONNX if exporting else Form.OPERATOR
-    if forward_ad._current_level >= 0:  # there may be tangents, torch.func's jvp too
+    if has_tangents():
         return Form.FORWARD_MODE
-    if torch._C._is_tracing():
+    if is_tracing():
         return Form.TORCHSCRIPT
     if not torch.is_grad_enabled():
         return Form.NO_GRAD
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
-        if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD):
-            return Form.NO_GRAD
-        if has_torch_function_variadic(*tensors):
-            return Form.OVERRIDDEN
-        return Form.EAGER if not tensors or torch._C._any_requires_grad(*tensors) else Form.NO_GRAD
     levels = count_derivatives()
     return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
 
 
-def is_watched() -> bool:
-    """Whether a mode or a transform stands between a call of an operator and its kernel."""
-    return (
-        torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._is_torch_function_mode_enabled()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
-    )
-
-
-def is_recording() -> bool:
-    """Whether a compiler, an exporter or torch.jit.trace is recording what is called here."""
-    return is_compiling() or torch._C._is_tracing()
-
-
-def needs_decomposition() -> bool:
-    """Whether an operator has to become plain operations: a backward formula serves neither of these."""
-    if forward_ad._current_level >= 0:
-        return True
-    return torch._C._functorch.peek_interpreter_stack() is not None and count_derivatives() > 0
+def has_tangents() -> bool:
+    """Whether forward mode is on, torch.func's jvp too."""
+    return getattr(forward_ad, "_current_level", -1) >= 0
 
 
 def count_derivatives() -> int:
     """How many of torch.func's derivatives are being taken here, one inside the other."""
-    stack = torch._C._functorch.get_interpreter_stack() or []
+    if _FUNCTORCH is None or _FUNCTORCH.peek_interpreter_stack() is None:
+        return 0
+    stack = _FUNCTORCH.get_interpreter_stack() or []
     return sum(interpreter.key() in _DERIVATIVES for interpreter in stack)
+
+
+def needs_decomposition() -> bool:
+    """Whether an operator has to become plain operations: a backward formula serves neither of these."""
+    return has_tangents() or count_derivatives() > 0
+
+
+def is_recording() -> bool:
+    """Whether a compiler, an exporter or torch.jit.trace is recording what is called here."""
+    return is_compiling() or is_tracing()
+
+
+def bind_redispatch(operator: Any) -> Callable[..., Any]:
+    """``call(keyset, *inputs)``: the operator below its autograd kernel."""
+    redispatch = operator._handle.redispatch_boxed
+
+    def call(keyset: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
+
+    return call
+
+
+def is_defined(name: str) -> bool:
+    """Whether an operator has a schema already."""
+    return bool(torch._C._jit_get_schemas_for_operator(name))

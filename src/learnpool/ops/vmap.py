@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .reference import get_accumulation_dtype
+from .rows import get_accumulation_dtype
 
 Axes = Sequence[Any]  # the batch axis of each argument, or None
 Call = Callable[..., Any]  # the operator on tensors alone

@@ -8,7 +8,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ Index = tuple[Any, ...]  # an ellipsis for batch and channels, then a slice per 
 class Tap(NamedTuple):
     """One tap of the window, and the part of the map where the cell under it exists."""
 
-    place: tuple[int, ...]  # in the kernel
+    number: int  # in the kernel, row by row
     regions: Index  # of the output: those that have this cell
     cells: Index  # of the input: the cells themselves, one per such region
 
@@ -38,14 +37,6 @@ class Window:
     dilation: tuple[int, ...]
     ceil_mode: bool = False
     count_include_pad: bool = False
-
-    @cached_property
-    def pool_arguments(self) -> dict[Any, Any]:
-        """What ``calls.PoolArguments`` has made of this window, in this process: copies begin without."""
-        return {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Window, self.arguments
 
     @classmethod
     def of(
@@ -127,22 +118,27 @@ class Window:
         """Taps in row-major order; a tap that lies outside for every region is left out."""
         axes = zip(size, self.output_size(size), self.kernel, self.stride, self.padding, self.dilation, strict=True)
         for taps in itertools.product(*(list(_iter_axis(*numbers)) for numbers in axes)):
-            place, regions, cells = zip(*taps, strict=True)
-            yield Tap(place, (..., *regions), (..., *cells))
+            places, regions, cells = zip(*taps, strict=True)
+            number = 0
+            for place, k in zip(places, self.kernel, strict=True):
+                number = number * k + place
+            yield Tap(number, (..., *regions), (..., *cells))
 
-    def count_cells(self, size: Sequence[int], *, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """What an average divides by, ``[*output_size]``: the cells of each region that exist.
+    def count_cells(
+        self, size: Sequence[int], divide: bool = True, *, device: torch.device, dtype: torch.dtype
+    ) -> Tensor:
+        """The cells of each region that exist, ``[*output_size]``; with ``divide`` what an average divides by.
 
-        ``count_include_pad`` counts padding too, but never the overhang of ceil mode. A region without any cell (only
-        possible with dilation) counts 1, so that its average is 0.
+        Then ``count_include_pad`` counts padding too, but never the overhang of ceil mode, and a region without any
+        cell (only possible with dilation) counts 1, so that its average is 0.
         """
         total = torch.ones((), device=device, dtype=dtype)
         for axis, (n, out) in enumerate(zip(size, self.output_size(size), strict=True)):
             k, s, p, d = self.kernel[axis], self.stride[axis], self.padding[axis], self.dilation[axis]
             cell = torch.arange(out, device=device)[:, None] * s - p + torch.arange(k, device=device) * d
-            inside = cell < n + p if self.count_include_pad else (cell >= 0) & (cell < n)
+            inside = cell < n + p if divide and self.count_include_pad else (cell >= 0) & (cell < n)
             total = total[..., None] * inside.sum(1).to(dtype)
-        return total.clamp(min=1)
+        return total.clamp(min=1) if divide else total
 
 
 def _compute_output_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:

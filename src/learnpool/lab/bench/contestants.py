@@ -77,11 +77,11 @@ class ReferenceLayer(nn.Module):
         layer, window = self.layer, self.layer.window
         weight, mix = layer.weight, layer.proportions()
         if weight is None:
-            weight = functional.make_empty_parameter(x, layer.dims, window.kernel, lasting=False)
+            weight = functional.make_empty_parameter(x, layer.dims, window.kernel)
         if mix is None:
-            mix = functional.make_empty_parameter(x, layer.dims, (), lasting=False)
+            mix = functional.make_empty_parameter(x, layer.dims, ())
         apply: Any = ReferenceFunction.apply
-        y: Tensor = apply(x, weight, mix, layer.tree.program, window)
+        y: Tensor = apply(x, weight, mix, layer.tree.fit(window.kernel), window)
         return y
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ...names import suggest
+from ...parsing import suggest
 from . import cache
 from .archive import Member
 from .catalog import IN_MEMORY, NAMES, SOURCES

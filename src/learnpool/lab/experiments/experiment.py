@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...formatting import format_count
 from ...names import parse
 from ...nets.dsn import STRIDED
-from ...tree import decode
+from ...program import decode
 from ..runs.presets import preset
 from ..runs.run import Run, RunError, standardize_pool
 from .results import Results

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from ... import __version__
-from ...names import suggest
+from ...parsing import suggest
 from .. import files, hardware, progress
 from ..comparison.compare import train_missing
 from ..paper import PAPER

@@ -12,6 +12,7 @@ import torch
 from ... import starts
 from ...explanation.pictures import GREY, INK, SIGNED, draw_heat_map
 from ...formatting import format_mean, format_number
+from ...program import decode
 from ...tree import make_tree
 from ..comparison.charts import PLAIN, SERIES, open_figure, render_svg
 from ..comparison.comparison import FinishedRun
@@ -142,7 +143,7 @@ def make_starts_figure() -> matplotlib.figure.Figure:
         weight = torch.empty(3, 1, 1, 1, 3, 3)
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            starts.fill_weight(weight, make_tree(2).program, (3, 3), start, 0.5)
+            starts.fill_weight(weight, decode(make_tree(2).program), (3, 3), start, 0.5)
         for row, title in enumerate(titles):
             reach = 2 * float(weight[row].abs().max().clamp(min=0.1))  # pale enough for the numbers to stay legible
             draw_heat_map(grid[row][column], weight[row, 0, 0, 0].tolist(), SIGNED, (-reach, reach))

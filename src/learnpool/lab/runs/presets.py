@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...names import suggest
+from ...parsing import suggest
 from .run import OWN_NETS, SUPERVISED_NETS, Run, RunError, make_run
 
 DIGITS = ("digits", "mnist", "svhn")  # a mirrored digit is not a digit

@@ -16,8 +16,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ...formatting import is_utf8
-from ...names import parse, suggest
+from ...names import parse
 from ...nets.dsn import STRIDED
+from ...parsing import suggest
 from ..data.crops import Crop
 
 OWN_NETS = ("dsn", "resnet9", "fast", "alexnet", "googlenet", "googlenet-bn")

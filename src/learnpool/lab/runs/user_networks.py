@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...names import suggest
 from ...nets.dsn import Table
+from ...parsing import suggest
 from .run import OWN_NETS, Run, RunError
 
 MODELS = {"timm": "timm.models", "torchvision": "torchvision.models"}  # timm:resnet18 is timm.models:resnet18

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..window import Window
-
 
 class Status(NamedTuple):
     """Whether a device's kernel is live; ``detail`` is its instruction set, or why it is not."""
@@ -36,16 +34,13 @@ def _load_cpu() -> Status:
             False, "not built: learnpool was installed from the wheel for any platform, or without a C++ compiler"
         )
     try:
+        if b"learnpool_register" in path.read_bytes():
+            return Status(False, "built for an earlier learnpool: install again")
         torch.ops.load_library(path)
-        library = ctypes.CDLL(str(path))
-        get_isa = library.learnpool_isa
+        get_isa = ctypes.CDLL(str(path)).learnpool_isa
     except (OSError, AttributeError) as error:
         return Status(False, f"built, but it does not load: {str(error).splitlines()[0]}")
     get_isa.restype = ctypes.c_char_p
-    global _register
-    _register = getattr(library, "learnpool_register", None)  # a library built before there were handles has none
-    if _register is not None:
-        _register.restype = ctypes.c_int64
     return Status(True, get_isa().decode())
 
 
@@ -67,20 +62,5 @@ def warn_once(reference: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def register(program: tuple[int, ...], window: Window, clamp: bool) -> int | None:
-    """The handle of these arguments in this process; None without a library, and for more of them than it keeps."""
-    if _register is None:
-        return None
-    sizes = [n for axes in window.arguments[:4] for n in axes]
-    codes, numbers = (ctypes.c_int64 * len(program))(*program), (ctypes.c_int64 * len(sizes))(*sizes)
-    lengths = ctypes.c_int64(len(program)), ctypes.c_int64(window.dims)
-    switches = map(ctypes.c_bool, (window.ceil_mode, window.count_include_pad, clamp))
-    handle = int(_register(codes, lengths[0], numbers, lengths[1], *switches))
-    return None if handle < 0 else handle
-
-
-_register: Any = None
 _warned = False
 CPU = _load_cpu()
-pool_by_handle: Any = None if _register is None else torch.ops.learnpool._pool._op
-pool_backward_by_handle: Any = None if _register is None else torch.ops.learnpool._pool_backward._op

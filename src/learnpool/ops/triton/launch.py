@@ -10,9 +10,9 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from ...tree import Program, decode
+from ...program import Program, decode
 from ..operator import POOL, POOL_BACKWARD, check, check_gradient
-from ..reference import get_accumulation_dtype
+from ..rows import get_accumulation_dtype
 from ..window import Window, empty_output, get_memory_format
 from . import CaptureError, kernels, tiles
 from .tiles import Map, Tile

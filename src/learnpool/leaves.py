@@ -1,0 +1,192 @@
+"""The leaves of the grammar: what is read from a region **x** of N cells.
+
+====================  ==============================  ================================================
+``Max()  Min()``      max x_i, min x_i
+``Avg()``             mean x_i
+``Filter()``          v · x                           v learned, or fixed ``values``
+``Blur()``            Σ v_i x_i / Σ v_i               v fixed: binomial; sums over existing cells
+``Soft(beta)``        Σ x_i e^{βx_i} / Σ e^{βx_i}     β learned or fixed; 0 is Avg, ±∞ are Max and Min
+``LogSumExp(r)``      ln(mean e^{r x_i}) / r          r learned or fixed, in [0.1, 100]
+``Power(p)``          (mean max(x_i, ε)^p)^{1/p}      p learned or fixed, in [1, 64]; or of abs(x_i)
+``Rank()``            Σ_k w_k x_(k)                   w learned, or fixed; x_(1) is the largest cell
+``Median()``          the middle of the sorted cells
+====================  ==============================  ================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from .nodes import Leaf, check_number, check_switch, flatten_values
+from .program import LEAVES, OPEN, Code, encode_value, encode_values
+
+__all__ = ["Avg", "Blur", "Filter", "LogSumExp", "Max", "Median", "Min", "Power", "Rank", "Soft"]
+
+
+class Max(Leaf):
+    """``max x_i``."""
+
+    __slots__ = ()
+    _code = Code.MAX
+
+
+class Min(Leaf):
+    """``min x_i``."""
+
+    __slots__ = ()
+    _code = Code.MIN
+
+
+class Avg(Leaf):
+    """``mean x_i``."""
+
+    __slots__ = ()
+    _code = Code.AVG
+
+
+class _TapLeaf(Leaf):
+    """A leaf with one number for each tap: learned, or the given ``values``."""
+
+    __slots__ = ("learn", "values")
+
+    def __init__(self, values: Any = None, learn: bool | None = None) -> None:
+        super().__init__()
+        name = type(self).__name__
+        check_switch(name, "learn", learn, none=True)
+        if (values is None) != (learn is None or learn):
+            raise ValueError(f"{name}: values and learn=False belong together, got values={values!r}, learn={learn!r}")
+        self.values = None if values is None else flatten_values(name, values)
+        self.learn = values is None
+
+    def _options(self) -> str:
+        return "" if self.values is None else f", values={list(self.values)!r}, learn=False"
+
+
+class Filter(_TapLeaf):
+    """``v · x`` with a learned filter ``v``, or fixed ``values``, one for each tap row by row, and ``learn=False``."""
+
+    __slots__ = ()
+    _code = Code.FILTER
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        return (Code.FILTER,) if self.values is None else (Code.CONSTANT_FILTER, *encode_values(self.values))
+
+
+class Rank(_TapLeaf):
+    """``Σ_k w_k x_(k)``: one weight for each place in the sorted region, the largest cell first; starts as the average.
+
+    ``values`` with ``learn=False`` are fixed weights: ``[1, 0, …]`` is the maximum, ``[…, 0, 1]`` the minimum. Where a
+    region has fewer cells than the window has taps, each cell takes the weights of its part of the order, so that
+    maximum, minimum, median and average stay exact. Equal cells keep the order of the taps, and NaN counts as largest.
+    """
+
+    __slots__ = ()
+    _code = Code.RANK
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        return (Code.RANK, 0) if self.values is None else (Code.RANK, *encode_values(self.values))
+
+
+class Median(Leaf):
+    """The median of the region; the mean of the middle two where their number is even."""
+
+    __slots__ = ()
+    _code = Code.RANK
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        if kernel is None:
+            return self._code, OPEN
+        n = math.prod(kernel)
+        middle = (n - 1) // 2, n // 2
+        return self._code, *encode_values(tuple(((k == middle[0]) + (k == middle[1])) / 2 for k in range(n)))
+
+
+class Blur(Leaf):
+    """``Σ v_i x_i / Σ v_i`` over existing cells; ``v`` is binomial, such as ``[1, 2, 1] / 4``, or ``values``."""
+
+    __slots__ = ("values",)
+    _code = Code.BLUR
+
+    def __init__(self, values: Any = None) -> None:
+        super().__init__()
+        self.values = None if values is None else flatten_values("Blur", values)
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        values = self.values or (None if kernel is None else make_binomial(kernel))
+        return self._code, *((OPEN,) if values is None else encode_values(values))
+
+    def _options(self) -> str:
+        return "" if self.values is None else f", values={list(self.values)!r}"
+
+
+class _ScalarLeaf(Leaf):
+    """A leaf with one number θ, learned or fixed, that stays in its domain."""
+
+    __slots__ = ("learn", "theta")
+    _letter: ClassVar[str]
+
+    def __init__(self, theta: float, learn: bool = True) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.theta = check_number(name, self._letter, theta, LEAVES[self._code].domain or (0, 0))
+        check_switch(name, "learn", learn)
+        self.learn = learn
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        return (self._code, 1) if self.learn else (self._code, 0, encode_value(self.theta))
+
+    def _starts(self) -> tuple[float, ...]:
+        return (self.theta,) if self.learn else ()
+
+    def _options(self) -> str:
+        return f", {self._letter}={self.theta!r}" + ("" if self.learn else ", learn=False")
+
+
+class Soft(_ScalarLeaf):
+    """``Σ x_i e^{βx_i} / Σ e^{βx_i}``: β = 0 is average, large β maximum, −β minimum; fixed β = 1 is SoftPool."""
+
+    __slots__ = ()
+    _code, _letter = Code.SOFT, "beta"
+
+    def __init__(self, beta: float = 1.0, learn: bool = True) -> None:
+        super().__init__(beta, learn)
+
+
+class LogSumExp(_ScalarLeaf):
+    """``ln(mean e^{r x_i}) / r``: from the average (small r) to the maximum (large r)."""
+
+    __slots__ = ()
+    _code, _letter = Code.LSE, "r"
+
+    def __init__(self, r: float = 1.0, learn: bool = True) -> None:
+        super().__init__(r, learn)
+
+
+class Power(_ScalarLeaf):
+    """``(mean max(x_i, ε)^p)^{1/p}``, ε = 1e-6: GeM over windows; ``absolute=True`` is the power mean of ``|x_i|``."""
+
+    __slots__ = ("absolute",)
+    _code, _letter = Code.POWER, "p"
+
+    def __init__(self, p: float = 3.0, learn: bool = True, absolute: bool = False) -> None:
+        super().__init__(p, learn)
+        check_switch("Power", "absolute", absolute)
+        self.absolute = absolute
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        _, *rest = super()._encode(kernel)
+        return (Code.ABS_POWER if self.absolute else Code.POWER), *rest
+
+    def _options(self) -> str:
+        return super()._options() + (", absolute=True" if self.absolute else "")
+
+
+def make_binomial(kernel: Sequence[int]) -> tuple[float, ...]:
+    """The binomial filter of a window, row by row, with sum 1: for 3×3 the outer product of [1, 2, 1] / 4."""
+    values = [1.0]
+    for k in kernel:
+        row = [math.comb(k - 1, i) / 2 ** (k - 1) for i in range(k)]
+        values = [value * factor for value in values for factor in row]
+    return tuple(values)

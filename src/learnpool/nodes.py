@@ -1,0 +1,145 @@
+"""What all nodes of a tree have in common: how they flatten to a program, compare, print and pickle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from .program import MAX_NODES, OPEN, UNBOUNDED, Code, Domain
+
+
+class Tree:
+    """A pooling function. Trees are values: never changed, and equal when they compute the same from the same start."""
+
+    __slots__ = ("_fitted", "_flat", "size")
+    size: int
+    _code: ClassVar[Code]
+
+    def __init__(self, *children: Tree) -> None:
+        for child in children:
+            if not isinstance(child, Tree):
+                raise TypeError(f"{type(self).__name__}: a child must be a tree such as Max(), got {child!r}")
+        self.size = 1 + sum(child.size for child in children)
+        self._flat: tuple[tuple[int, ...], tuple[float, ...]] | None = None
+        self._fitted: dict[tuple[int, ...], tuple[int, ...]] | None = None
+        if self.size > MAX_NODES:
+            raise ValueError(f"{type(self).__name__}: a tree has at most {MAX_NODES} nodes, got {self.size}")
+
+    def _children(self) -> tuple[Tree, ...]:
+        return ()
+
+    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
+        """The ints of this node; ``kernel`` is the window's, if it is known."""
+        return (int(self._code),)
+
+    def _starts(self) -> tuple[float, ...]:
+        """Where each of this node's rows of ``mix`` begins."""
+        return ()
+
+    def _iter_nodes(self) -> Iterable[Tree]:
+        queue: list[Tree] = [self]
+        for node in queue:  # grows during the loop: breadth first
+            queue.extend(node._children())
+            yield node
+
+    def _flatten(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        if self._flat is None:
+            program = tuple(number for node in self._iter_nodes() for number in node._encode(None))
+            self._flat = program, tuple(start for node in self._iter_nodes() for start in node._starts())
+            if OPEN in program:
+                self._fitted = {}
+        return self._flat
+
+    @property
+    def program(self) -> tuple[int, ...]:
+        """The tree as a list of ints; ``fit`` gives the one for a window."""
+        return (self._flat or self._flatten())[0]
+
+    def fit(self, kernel: tuple[int, ...]) -> tuple[int, ...]:
+        """The program for windows of this kernel: values that depend on it (``Blur``, ``Median``) are filled in."""
+        program = self.program
+        if self._fitted is None:
+            return program
+        if kernel not in self._fitted:
+            self._fitted[kernel] = tuple(number for node in self._iter_nodes() for number in node._encode(kernel))
+        return self._fitted[kernel]
+
+    @property
+    def starts(self) -> tuple[float, ...]:
+        """Where each row of ``mix`` begins."""
+        return self._flatten()[1]
+
+    def __eq__(self, other: object) -> bool:
+        return self._flatten() == other._flatten() if isinstance(other, Tree) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._flatten())
+
+    def __repr__(self) -> str:
+        parts: list[str] = []
+        todo: list[Tree | str] = [self]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, str):
+                parts.append(item)
+                continue
+            children: list[Tree | str] = [part for child in item._children() for part in (child, ", ")][:-1]
+            if len(item._children()) == 3:
+                children[-1:-1] = ["by="]
+            options = item._options()
+            todo += reversed([f"{type(item).__name__}(", *children, f"{options if children else options[2:]})"])
+        return "".join(parts)
+
+    def _options(self) -> str:
+        """What ``repr`` says behind the children, each beginning with a comma."""
+        return ""
+
+    # A tree may be thousands of nodes deep: copying and pickling must not recurse into it.
+    def __copy__(self) -> Tree:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Tree:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        from .tree import from_program
+
+        return from_program, self._flatten()
+
+
+class Leaf(Tree):
+    """A node without children."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def check_number(name: str, what: str, value: Any, domain: Domain) -> float:
+    low, high = domain
+    wanted = "finite" if math.isinf(high) else f"in [{low:g}, {high:g}]"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name}: {what} must be a number {wanted}, got {value!r}")
+    if not low <= value <= high or math.isinf(value):
+        raise ValueError(f"{name}: {what} must be {wanted}, got {value!r}")
+    return float(value)
+
+
+def check_switch(name: str, what: str, value: Any, none: bool = False) -> None:
+    if not isinstance(value, bool) and not (none and value is None):
+        raise TypeError(f"{name}: {what} must be True or False, got {value!r}")
+
+
+def flatten_values(name: str, values: Any) -> tuple[float, ...]:
+    """Nested lists (or a tensor) of numbers, row by row."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    flat = list(values) if isinstance(values, (list, tuple)) else [values]
+    while any(isinstance(value, (list, tuple)) for value in flat):
+        if len({len(value) if isinstance(value, (list, tuple)) else -1 for value in flat}) > 1:
+            raise ValueError(f"{name}: values must be rows of equal length, got {values!r}")
+        flat = [value for row in flat for value in row]
+    if not flat:
+        raise ValueError(f"{name}: values must have a number for each tap, got none")
+    return tuple(check_number(name, "each of values", value, UNBOUNDED) for value in flat)

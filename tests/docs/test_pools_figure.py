@@ -6,8 +6,9 @@ import pytest
 import torch
 from pages import ROOT
 
+import pool_figures
 from browser import render
-from learnpool import Avg, Filter, Gate, Max, Min, Mix, Pool2d
+from learnpool import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Pool2d, Power, Rank, Soft
 
 REGION = (-0.3, 0.8, 0.8, 0.0, -0.9, 0.25, 1.0, 0.1, -0.45)  # with a tie, a zero and negative cells
 SCALARS = {"a": 0.3, "beta": -2.5, "r": 6.0, "p": 4.5}
@@ -31,6 +32,13 @@ def expected():
         "mixed": answer(Mix(Max(), Avg(), a=SCALARS["a"])),
         "gated": answer(Gate(Max(), Avg()), MASK),
         "filter": answer(Filter(), FILTER),
+        "median": answer(Median()),
+        "soft": answer(Soft(SCALARS["beta"])),
+        "lse": answer(LogSumExp(SCALARS["r"])),
+        "gem": answer(Power(SCALARS["p"])),
+        "lp2": answer(Power(2.0, learn=False, absolute=True)),
+        "rank": answer(Rank(), [1 / 3] * 3 + [0] * 6),
+        "blur": answer(Blur()),
     }
 
 
@@ -47,6 +55,12 @@ def test_the_figure_computes_what_learnpool_computes(tmp_path):
     assert not console
     shown = {pool: float(value) for pool, value in re.findall(r'data-pool="(\w+)" data-value="([^"]+)"', dom)}
     wanted = expected()
-    assert set(wanted) <= set(shown)
+    assert set(wanted) == set(shown)
     for pool, value in wanted.items():
         assert shown[pool] == pytest.approx(value, abs=1e-6), pool
+
+
+@pytest.mark.parametrize("name", pool_figures.POOLS)
+def test_a_picture_is_what_the_tool_draws(name):
+    path = pool_figures.FOLDER / f"{name}.svg"
+    assert path.read_text(encoding="utf-8") == pool_figures.draw(name), "run python tools/pool_figures.py"

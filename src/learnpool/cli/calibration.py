@@ -30,7 +30,7 @@ def calibration(
 
     Example: learnpool calibration --data mnist --pools "mixed,Gate(Filter,Max)"
     """
-    from ..lab.experiments.calibration import Settings, run_experiment
+    from ..lab.calibration import Settings, run_experiment
     from ..lab.runs.train import TrainingError
     from ..names import split_names
 

@@ -52,6 +52,7 @@ def compare(
 
     from ..lab.comparison import compare as lab
     from ..lab.comparison import estimate
+    from ..lab.launch.launching import count_jobs
     from ..names import split_names
 
     arguments = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
@@ -63,7 +64,7 @@ def compare(
     stdout = sys.stdout
     with options.report_interrupted_runs(out), redirect_stdout(sys.stderr):  # what a user's network prints is no result
         if dry_run:
-            at_once = lab.count_jobs(jobs, threads, len(runs))
+            at_once = count_jobs(jobs, threads, len(runs))
             print(estimate.describe_plan(runs, out, at_once, **arguments), file=stdout)
             return
         compared = lab.compare(runs, out, jobs=jobs, ray=ray, console=console, **arguments)

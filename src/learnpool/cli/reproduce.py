@@ -45,9 +45,9 @@ def reproduce(
     from rich.console import Console
 
     from ..lab.comparison import estimate
-    from ..lab.comparison.compare import count_jobs
     from ..lab.experiments import reproduce as lab
     from ..lab.experiments.experiment import Scale
+    from ..lab.launch.launching import count_jobs
     from ..names import split_names
 
     console = Console(stderr=True) if not quiet else None

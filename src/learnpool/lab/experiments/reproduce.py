@@ -16,7 +16,7 @@ from rich.console import Console
 from ... import __version__
 from ...parsing import suggest
 from .. import files, hardware, progress
-from ..comparison.compare import train_missing
+from ..launch.launching import train_missing
 from ..paper import PAPER
 from ..runs.run import Run, RunError, standardize_pool
 from ..templates import make_environment

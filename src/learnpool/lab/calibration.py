@@ -19,15 +19,15 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from ... import calibrate, convert, parse
-from ...starts import STARTS
-from .. import files, hardware, progress
-from ..runs.batches import Batches, derive_seed, load_batches
-from ..runs.distributed import Ranks, join_ranks
-from ..runs.presets import preset
-from ..runs.run import Run, make_file_name
-from ..runs.train import train
-from ..runs.trained import load
+from .. import calibrate, convert, parse
+from ..starts import STARTS
+from . import files, hardware, progress
+from .runs.batches import Batches, derive_seed, load_batches
+from .runs.distributed import Ranks, join_ranks
+from .runs.presets import preset
+from .runs.run import Run, make_file_name
+from .runs.train import train
+from .runs.trained import load
 
 BATCH = 64  # images in a step of the calibration
 PAGE = """# A max network on {run.data}, its pools swapped and calibrated

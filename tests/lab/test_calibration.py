@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from learnpool.lab.experiments import calibration
-from learnpool.lab.experiments.calibration import Settings
+from learnpool.lab import calibration
+from learnpool.lab.calibration import Settings
 from learnpool.lab.runs import directory
 from learnpool.nets import dsn
 

@@ -46,6 +46,11 @@ class FigureNetwork:
         changed = torch.cat([change(images, *arguments) for images in self.test.images.split(EVAL_BATCH)])
         return evaluate(self.predictor, data.Split(changed, self.test.labels), self.classes).tally.errors.top1
 
+    def compute_answers(self, change: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        """The network's answer to every test image after ``change(images, *arguments)`` of the uint8 pixels."""
+        batches = self.test.images.split(EVAL_BATCH)
+        return torch.cat([self.predictor.compute_probabilities(change(x, *arguments)).argmax(1) for x in batches])
+
     def compute_features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
         outputs: dict[str, list[Tensor]] = {name: [] for name in layers}

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-sanitize test-torch test-triton test-zoo check format clean
+.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-faults test-fuzz test-sanitize test-torch test-triton test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -25,8 +25,21 @@ test: $(VENV)/.installed
 test-baseline: $(VENV)/.installed
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 LEARNPOOL_ISA=baseline $(BIN)/python -m pytest -n 2 -m "trains and not slow"
 
-# The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
 SANITIZED := build/sanitized/learnpool/ops/cpu/library.abi3.so
+
+# Kills, full disks, damaged files, two processes in one directory, read-only directories: docs/reliability.md has the table. `make test` does
+# a small part of it; a full disk is mounted, which needs root.
+test-faults: $(VENV)/.installed
+	LEARNPOOL_FAULTS=30 $(BIN)/python -m pytest -n 2 tests/faults tests/test_any_arguments.py tests/lab/runs/test_train_stops.py \
+	tests/lab/launch/test_loop.py tests/lab/data/test_fetch.py
+
+# Random calls of the operator against the reference, under the sanitizers.
+CALLS ?= 1000
+SANITIZE = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0
+test-fuzz: $(SANITIZED)
+	$(SANITIZE) LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python tools/fuzz_operator.py $(CALLS)
+
+# The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the build takes several minutes.
 test-sanitize: $(SANITIZED)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
 	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \

@@ -85,6 +85,7 @@ def test_a_damaged_result_is_named(packed):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         line.get("result", {})["test_error"] = 101.0
+        del line["digest"]  # lines of earlier versions have none
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(RunError, match=rf"runs\.jsonl: the line of {RUNS[0].id} is damaged"):
         Results(packed).find(RUNS[0])

@@ -116,11 +116,15 @@ def read_run(path: Path) -> FinishedRun:
     result = directory.read_result(path) if path.is_dir() else None
     if result is None:
         raise RunError(f"compare: {path} is not the directory of a run that is done")
-    run = parse_run((path / "run.json").read_text(encoding="utf-8"))
+    run = directory.read_description(path)
     saved = checkpoint.read_record(path)
     metrics = directory.read_metrics(path)
     if saved is None or not metrics:
         raise RunError(f"compare: {path} has lost its {'metrics' if saved else 'checkpoint'}; remove it to train again")
+    if saved.get("run", run.id) != run.id:
+        raise RunError(f"compare: {path / 'run.json'} is not the description this run was trained with")
+    if len(metrics) != result.epochs:
+        raise RunError(f"compare: {path / 'metrics.jsonl'}: wanted {result.epochs} epochs, got {len(metrics)}")
     return FinishedRun(path, run, result, metrics, directory.read_starts(path), tuple(saved["classes"]), saved["data"])
 
 

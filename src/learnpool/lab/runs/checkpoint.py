@@ -23,9 +23,6 @@ from .run import RunError
 
 LAST = "last.json"
 PREPARATION = "preparation.safetensors"
-FIELDS = {
-    "epoch": int, "tensors": str, "sha256": str, "schedule": dict, "data": str, "image": list, "classes": list,
-}  # fmt: skip
 
 
 class CheckpointError(RunError):
@@ -49,13 +46,7 @@ def read_record(directory: Path) -> dict[str, Any] | None:
     path = directory / LAST
     try:
         state = records.read_record(path)
-        records.check_fields(state, FIELDS)
-        if state.get("step"):  # inside an epoch
-            records.check_fields(state, {"step": int, "sums": list})
-        if state["epoch"] < (0 if state.get("step") else 1) or Path(state["tensors"]).name != state["tensors"]:
-            raise ValueError("not a checkpoint's record")
-        if [type(n) for n in state["image"]] != [int] * 3 or {type(name) for name in state["classes"]} != {str}:
-            raise ValueError("not what was trained on")
+        records.Checkpoint.model_validate(state)
     except FileNotFoundError:
         return None
     except ValueError:

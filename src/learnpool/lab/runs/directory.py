@@ -7,9 +7,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict
+from pydantic.dataclasses import dataclass
 
 from .. import files, hardware
 from . import checkpoint, records
@@ -21,41 +24,31 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 
-# The fields and types the files must have; checked when they are read.
-METRICS: dict[str, Any] = {
-    "epoch": int, "rate": float, "train_loss": float, "train_error": float, "validation_error": float,
-    "seconds": float, "cpu_seconds": float, "pools": dict,
-}  # fmt: skip
-RESULT: dict[str, Any] = {
-    "id": str, "test_error": float, "validation_error": float, "train_error": float, "train_loss": float,
-    "epochs": int, "images": dict, "parameters": int, "pool_parameters": int, "seconds": float, "cpu_seconds": float,
-    "epoch_seconds": float, "memory": int, "pools": dict, "finished": str,
-}  # fmt: skip
-START: dict[str, Any] = {
-    "date": str, "device": str, "threads": int, "processes": int, "epoch": int,
-    "versions": {"learnpool": str, "torch": str, "python": str}, "hardware": {"cpu": str, "cores": int},
-    "kernel": {"live": bool, "detail": str},
-}  # fmt: skip
+def check_splits(images: dict[str, int]) -> dict[str, int]:
+    """ValueError unless the numbers of images are there for every split."""
+    if missing := {"train", "validation", "test"} - images.keys():
+        raise ValueError(f"no number of {sorted(missing)[0]} images")
+    return images
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class Result:
     """What came out of a run; errors are percent and those of its last epoch, never the best seen."""
 
     id: str
-    test_error: float
-    validation_error: float
-    train_error: float
+    test_error: records.Percent
+    validation_error: records.Percent
+    train_error: records.Percent
     train_loss: float
     epochs: int
-    images: dict[str, int]  # train, validation, test
+    images: Annotated[dict[str, int], AfterValidator(check_splits)]  # train, validation, test
     parameters: int  # without heads
     pool_parameters: int
     seconds: float  # of training, without evaluation, over all epochs
     cpu_seconds: float  # the same in CPU time of this process: another program does not count
     epoch_seconds: float  # their median
     memory: int  # peak resident bytes of this process
-    pools: dict[str, float]  # statistics of the pools after the last epoch
+    pools: records.Statistics  # statistics of the pools after the last epoch
     finished: str
     skipped: list[str] = field(default_factory=list)  # files that do not decode, left out on request
     test_error_top5: float | None = None  # None in older results, and where there are no more than five classes
@@ -75,12 +68,6 @@ def read_result(directory: Path) -> Result | None:
 
 def make_result(record: dict[str, Any]) -> Result:
     """The result a record describes; ValueError or TypeError if it is none."""
-    records.check_fields(record, RESULT)
-    records.check_fields(record["images"], dict.fromkeys(("train", "validation", "test"), int))
-    if not all(map(records.is_number, record["pools"].values())):
-        raise ValueError("statistics are numbers")
-    if any(not 0 <= record[name] <= 100 for name in ("test_error", "validation_error", "train_error")):
-        raise ValueError("an error is a percentage")
     return Result(**record)
 
 
@@ -91,9 +78,8 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         rows = [records.parse_record(line) for line in lines if line.endswith("\n")]
         for epoch, row in enumerate(rows, 1):
-            records.check_fields(row, METRICS)
-            if row["epoch"] != epoch or not all(map(records.is_number, row["pools"].values())):
-                raise ValueError("an epoch is missing, or a statistic is no number")
+            if records.EpochMetrics.model_validate(row).epoch != epoch:
+                raise ValueError("an epoch is missing")
         return rows
     except FileNotFoundError:
         return []
@@ -134,14 +120,19 @@ def lock(directory: Path, refusal: str) -> Iterator[None]:
         os.close(handle)
 
 
+def read_description(directory: Path) -> Run:
+    """The run that a directory is of; RunError if ``run.json`` is damaged, FileNotFoundError if there is none."""
+    path = directory / "run.json"
+    try:
+        return parse_run(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise RunError(f"{path} is damaged; remove {directory} to train again") from None
+
+
 def _claim(run: Run, directory: Path) -> None:
     path = directory / "run.json"
     if path.exists():
-        try:
-            same = parse_run(path.read_text(encoding="utf-8")) == run
-        except ValueError:
-            raise RunError(f"{path} is damaged; remove {directory} to train again") from None
-        if not same:
+        if read_description(directory) != run:
             raise RunError(f"{directory}: the directory of another run; give another --out")
         return
     if other := next((entry.name for entry in directory.iterdir()), None):
@@ -152,17 +143,15 @@ def _claim(run: Run, directory: Path) -> None:
 def record_start(directory: Path, more: dict[str, Any]) -> None:
     """Add this start to ``env.json``: a run that was resumed has several, perhaps on several machines."""
     starts = read_starts(directory) if (directory / "env.json").exists() else []
-    files.write_json(directory / "env.json", {"starts": [*starts, hardware.describe_machine() | more]})
+    records.write_record(directory / "env.json", {"starts": [*starts, hardware.describe_machine() | more]})
 
 
 def read_starts(directory: Path) -> list[dict[str, Any]]:
     """Where and when a run was begun and resumed."""
     path = directory / "env.json"
     try:
-        record = records.parse_record(path.read_text(encoding="utf-8"))
-        records.check_fields(record, {"starts": list})
-        for start in record["starts"]:
-            records.check_fields(start, START)
+        record = records.read_record(path)
+        records.Starts.model_validate(record)
         return list(record["starts"])
     except (OSError, ValueError):
         raise RunError(f"{path} is missing or damaged; remove {directory} to train again") from None
@@ -176,7 +165,7 @@ def resume(directory: Path) -> Any:
         raise RunError(f"{directory / 'metrics.jsonl'}: wanted {state[1]['epoch']} epochs, got {len(rows)}")
     path = directory / "metrics.jsonl"
     if path.exists():
-        files.write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        files.write_bytes(path, "".join(format_row(row) for row in rows).encode())
     return state
 
 
@@ -187,12 +176,17 @@ def verify_unchanged(directory: Path, state: dict[str, Any], run: Run, digest: s
             raise RunError(f"{directory}: {name} is not what this run began with; give another --out")
 
 
+def format_row(row: dict[str, Any]) -> str:
+    """An epoch's line, with its digest."""
+    return json.dumps(records.seal(row)) + "\n"
+
+
 def append_metrics(directory: Path, row: dict[str, Any]) -> None:
     """Append an epoch to the metrics and flush it to disk, before its checkpoint is written."""
     path = directory / "metrics.jsonl"
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(format_row(row))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

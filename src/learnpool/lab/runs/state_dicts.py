@@ -55,7 +55,8 @@ def read_state_dict(path: Path, caller: str) -> Mapping[str, Tensor]:
             return load_file(path)
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the readers raise a dozen kinds
-        raise ValueError(f"{caller}: {path} cannot be read as a state_dict: {str(error).splitlines()[0]}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0]  # torch.load may raise a bare EOFError
+        raise ValueError(f"{caller}: {path} cannot be read as a state_dict: {reason}") from None
     for key in NESTED:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]

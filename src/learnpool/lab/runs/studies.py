@@ -12,11 +12,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from .. import files
 from . import checkpoint, directory, records
-from .run import RunError, parse_run
+from .run import RunError
 
 OF_A_RUN = ("run.json", "env.json", "result.json", checkpoint.LAST)  # the other JSON files are measurements
+
+
+class StudyLine(BaseModel):
+    """What every line has."""
+
+    model_config = records.STRICT
+
+    id: str
+
+
+class StudiedRun(StudyLine):
+    """The line of a run."""
+
+    run: dict[str, Any]
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    starts: list[dict[str, Any]]
 
 
 def get_study_path(out: Path) -> Path:
@@ -47,7 +66,7 @@ def make_record(path: Path) -> dict[str, Any]:
     result, saved = directory.read_result(path), checkpoint.read_record(path)
     if result is None:
         raise RunError(f"pack: {path} is not the directory of a run that is done")
-    run = parse_run((path / "run.json").read_text(encoding="utf-8"))
+    run = directory.read_description(path)
     if run.id != result.id:
         raise RunError(f"pack: {path} has the description of {run.id} and the result of {result.id}")
     return {
@@ -64,21 +83,20 @@ def make_record(path: Path) -> dict[str, Any]:
 
 def write_study(path: Path, lines: Mapping[str, Mapping[str, Any]]) -> None:
     """Write a study, its lines in the order of their ids."""
-    text = "".join(json.dumps(lines[name], separators=(",", ":"), ensure_ascii=False) + "\n" for name in sorted(lines))
+    sealed = (records.seal(dict(lines[name])) for name in sorted(lines))
+    text = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in sealed)
     files.write_bytes(path, text.encode())
 
 
 def read_study(path: Path) -> dict[str, dict[str, Any]]:
     """The lines of a study by their ids; RunError if one is damaged."""
     lines = {}
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, text in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            record = records.parse_record(text)
-            records.check_fields(record, {"id": str})
-            if "run" in record:
-                records.check_fields(record, {"run": dict, "result": dict, "metrics": list, "starts": list})
+            record = records.parse_record(text.decode())
+            (StudiedRun if "run" in record else StudyLine).model_validate(record)
         except ValueError as error:
-            raise RunError(f"{path}: line {number} is damaged: {error}") from None
+            raise RunError(f"{path}: line {number} is damaged: {records.get_reason(error)}") from None
         lines[record["id"]] = record
     return lines
 

@@ -12,8 +12,9 @@ from torch import nn
 
 from .. import data
 from . import checkpoint, networks
+from . import directory as directories
 from .prediction import Predictor, RawInputWarning
-from .run import OWN_NETS, Run, RunError, parse_run
+from .run import OWN_NETS, Run, RunError
 from .user_networks import import_function, import_installed
 
 Model = str | nn.Module | Callable[..., nn.Module]
@@ -75,11 +76,9 @@ def _build(path: Path, run: Run, tensors: dict[str, Any], state: dict[str, Any],
 def read_run(path: Path) -> tuple[Run, dict[str, torch.Tensor], dict[str, Any]]:
     """The run in a directory, with the tensors and the state of its last checkpoint."""
     try:
-        run = parse_run((path / "run.json").read_text(encoding="utf-8"))
+        run = directories.read_description(path)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"load: {path} is no run directory: it has no run.json") from None
-    except UnicodeDecodeError:
-        raise RunError(f"load: {path / 'run.json'} is damaged") from None
     state = checkpoint.load(path)
     if state is None:
         raise FileNotFoundError(f"load: {path} has no checkpoint yet")

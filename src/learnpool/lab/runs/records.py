@@ -23,9 +23,9 @@ Statistics = dict[str, Annotated[float, Field(allow_inf_nan=True)]]  # of pools,
 
 
 class EpochMetrics(BaseModel):
-    """A line of ``metrics.jsonl``."""
+    """A line of ``metrics.jsonl``; no other field, so that a flipped bit in the name of its digest is noticed too."""
 
-    model_config = STRICT
+    model_config = STRICT | ConfigDict(extra="forbid")
 
     epoch: int
     rate: float

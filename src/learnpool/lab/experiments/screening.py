@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...explanation.pictures import INK, PALE
-from ...formatting import format_number
+from ...formatting import format_count, format_number
 from ..comparison.charts import SERIES, open_figure, render_svg
 from ..runs.presets import preset
 from ..runs.run import Run, standardize_pool
@@ -23,8 +23,10 @@ CLAIM = "Chooses, by validation error alone, each pool's rate and the pool that 
 POOLS = (
     "max", "avg", "half", "mixed", "mixed:channel", "gated", "gated:channel", "tree3+gated", "filter",
     "Mix(Max,Filter)", "Mix(Max,Filter):channel", "Gate(Max,Filter)",
+    "soft", "gem", "rank", "blur", "maxblur",  # the second block
 )  # fmt: skip
 DATA = ("cifar10+", "cifar10")
+ALWAYS_CONFIRMED = ("max", "half", "gated")
 FIRST_SEED = 10  # earlier ones were looked at when recipes were chosen
 NETS = ("resnet9", "fast")
 RATES = (1.0, 0.5, 2.0)  # multiples of the preset's, in the order of the runs
@@ -40,8 +42,8 @@ def choose_nets(scale: Scale) -> Sequence[str]:
 
 def make_run(scale: Scale, net: str, data: str, pool: str, rate: float, seed: int) -> Run:
     """One run of the protocol."""
-    fields = dict(FIELDS.get(net, {})) if data == "cifar10+" else {"alternate": False}
-    fields = {name: value for name, value in fields.items() if name not in scale.changes}
+    own = FIELDS.get(net, {}) if data == "cifar10+" else {}
+    fields = {name: value for name, value in own.items() if name not in scale.changes}
     return scale.make_run(data, pool, seed, net=net, rate=(rate,), **fields)
 
 
@@ -92,6 +94,21 @@ def choose_rates(errors: Errors) -> dict[str, tuple[float, float]]:
     return {pool: min((error, rate) for rate, error in of_pool.items())[::-1] for pool, of_pool in means.items()}
 
 
+def choose_best(chosen: Mapping[str, tuple[float, float]]) -> str | None:
+    """The pool that goes on to confirmation beside those that always do: the least validation error of the others."""
+    others = {pool: error for pool, (_, error) in chosen.items() if pool not in ALWAYS_CONFIRMED}
+    return min(others, key=lambda pool: others[pool]) if others else None
+
+
+def find_rate_outside(errors: Errors) -> float | None:
+    """The rate to be added for all pools: beyond the lowest or the highest, if max is best there."""
+    chosen, rates = choose_rates(errors), sorted(errors.get("max", {}))
+    if "max" not in chosen or len(rates) < 3:
+        return None
+    best = chosen["max"][0]
+    return best / 2 if best == rates[0] else best * 2 if best == rates[-1] else None
+
+
 def build_page(scale: Scale, results: Results) -> Page:
     """For each network a table and the curves of what is finished."""
     parts: list[Table | Figure] = []
@@ -121,12 +138,14 @@ def describe_choice(errors: Errors) -> list[str]:
     chosen = choose_rates(errors)
     if len(rates) > 1 or not chosen:
         return ["Not all pools are finished at the same rates: nothing is chosen yet."]
-    pool = min(chosen, key=lambda name: chosen[name][1])
+    over = f"{format_count(len(next(iter(rates))), 'rate')} and {format_count(min(counts), 'seed')}"
+    if (outside := find_rate_outside(errors)) is not None:
+        return [f"Over {over} max is best at an end: all pools need the rate {outside:g} before anything is chosen."]
+    if (pool := choose_best(chosen)) is None:
+        return []
     rate, error = chosen[pool]
-    fewest = min(counts)
-    seeds = "1 seed" if fewest == 1 else f"{fewest} seeds"
-    over = f"over {len(next(iter(rates)))} rates and {seeds}"
-    return [f"Least validation error {over}: {pool} at {rate:g} ({format_number(error)} %)."]
+    beside = ", ".join(name for name in ALWAYS_CONFIRMED if name in chosen)
+    return [f"Over {over}, least validation error beside {beside}: {pool} at {rate:g} ({format_number(error)} %)."]
 
 
 def build_table(net: str, errors: Errors) -> Table:

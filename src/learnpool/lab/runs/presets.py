@@ -136,6 +136,8 @@ def preset(name: str, data: str, **changes: Any) -> Run:
         fields |= adapt(name, net, data)
     if "schedule" in changes and "rate" not in changes and changes["schedule"] != fields.get("schedule", "onecycle"):
         raise RunError(f"rate: the rates of {name} are for its own schedule; give rate with schedule")
+    if not changes.get("mirror", True):
+        fields.pop("alternate", None)
     if "image_size" in changes:
         fields.pop("resize", None)  # of the preset's own size
     if changes.get("schedule", "step") != "step":

@@ -14,6 +14,7 @@ from learnpool.lab import data
 from learnpool.lab.comparison.comparison import read_run
 from learnpool.lab.data import DataError
 from learnpool.lab.data.decoding import ImageError
+from learnpool.lab.runs.records import EpochMetrics
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.state_dicts import read_state_dict
 from learnpool.lab.runs.studies import pack_runs, read_study
@@ -54,10 +55,11 @@ def trained(tmp_path_factory):
 
 
 def read_everything(path):
-    """What a run's directory says, but for where and when it was trained."""
+    """What a run's directory says, but for where and when it was trained, and for fields that nobody reads."""
     finished = read_run(path)
+    rows = [{name: row.get(name) for name in EpochMetrics.model_fields} for row in finished.metrics]
     images = data.load("digits").test.images[:20]
-    return finished.run, finished.result, finished.metrics, learnpool.load(path).predict(images).probabilities.tolist()
+    return finished.run, finished.result, rows, learnpool.load(path).predict(images).probabilities.tolist()
 
 
 @pytest.mark.trains

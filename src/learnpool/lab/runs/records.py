@@ -23,9 +23,9 @@ Statistics = dict[str, Annotated[float, Field(allow_inf_nan=True)]]  # of pools,
 
 
 class EpochMetrics(BaseModel):
-    """A line of ``metrics.jsonl``; no other field, so that a flipped bit in the name of its digest is noticed too."""
+    """A line of ``metrics.jsonl``."""
 
-    model_config = STRICT | ConfigDict(extra="forbid")
+    model_config = STRICT
 
     epoch: int
     rate: float

@@ -12,7 +12,8 @@ CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aa
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
 
 demo: $(VENV)/.installed
-	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --seeds 5 --epochs 30 --set rate=0.1 --set pad=0 --out runs/demo
+	$(BIN)/learnpool compare --data digits --model learnpool.nets:small --pools max,avg,half,mixed,gated --train-size 200 --seeds 20 --epochs 40 \
+	--set batch=20 --set rate=0.05 --set pad=0 --out runs/demo
 
 test: $(VENV)/.installed
 	$(BIN)/ruff check

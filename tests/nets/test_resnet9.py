@@ -26,6 +26,14 @@ def test_parameters():
         assert count(fast(pools="gated")) == count(fast()) + 12
 
 
+def test_strided_convolutions_instead_of_pools():
+    net = resnet9(pools="conv", width=0.1)
+    assert count(net) == count(resnet9(width=0.1))
+    x = torch.randn(2, 3, 32, 32)
+    assert net[:-5](x).shape == resnet9(width=0.1)[:-5](x).shape
+    assert [type(layer) for name, layer in net.named_children() if "pool" in name] == [nn.Identity] * 3
+
+
 @pytest.mark.parametrize(
     ("net", "shapes"),
     [

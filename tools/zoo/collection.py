@@ -69,6 +69,48 @@ NETWORKS: dict[str, int] = {
     "pytorchcv/densenet40_k12_cifar10": 32,
     "pytorchcv/fishnet99": 224,
 }
+# more of timm, which shrink their maps by strided convolutions alone
+SHRINKING: dict[str, int] = {
+    "timm/convnext_atto": 64,
+    "timm/convnextv2_atto": 64,
+    "timm/inception_next_atto": 64,
+    "timm/edgenext_xx_small": 96,
+    "timm/efficientnet_b0": 64,
+    "timm/tf_efficientnet_b0": 64,
+    "timm/tf_efficientnetv2_b0": 64,
+    "timm/efficientnet_lite0": 64,
+    "timm/tinynet_e": 64,
+    "timm/mobilenetv1_100": 64,
+    "timm/mobilenetv2_050": 64,
+    "timm/mobilenetv3_small_050": 64,
+    "timm/mobilenetv3_large_100": 64,
+    "timm/mobilenetv4_conv_small_050": 64,
+    "timm/mnasnet_small": 64,
+    "timm/semnasnet_075": 64,
+    "timm/fbnetc_100": 64,
+    "timm/spnasnet_100": 64,
+    "timm/hardcorenas_a": 64,
+    "timm/mixnet_s": 64,
+    "timm/tf_mixnet_s": 64,
+    "timm/regnetx_002": 64,
+    "timm/regnety_002": 64,
+    "timm/regnetz_005": 64,
+    "timm/nfnet_l0": 64,
+    "timm/ghostnet_050": 64,
+    "timm/repghostnet_050": 64,
+    "timm/lcnet_050": 64,
+    "timm/hgnetv2_b0": 64,
+    "timm/repvgg_a0": 64,
+    "timm/repvit_m0_9": 64,
+    "timm/mobileone_s0": 64,
+    "timm/fastvit_t8": 96,
+    "timm/rexnet_100": 64,
+    "timm/starnet_s050": 64,
+    "timm/gernet_s": 64,
+    "timm/darknet17": 64,
+    "timm/mobilevit_xxs": 96,
+    "timm/efficientvit_b0": 96,
+}
 # one of every kind: a module, functional calls, side branches, a U-Net; Inductor takes minutes for the large ones
 COMPILED = {
     "torchvision/resnet18": "inductor",
@@ -76,6 +118,16 @@ COMPILED = {
     "torchvision/googlenet": "aot_eager",
     "smp/Unet-resnet18": "aot_eager",
 }
+
+
+COMPILED_PLACES = {
+    "torchvision/resnet18": "aot_eager",
+    "timm/convnext_atto": "aot_eager",
+    "timm/mobilenetv3_small_050": "inductor",
+    "timm/tf_efficientnet_b0": "aot_eager",
+    "timm/regnety_002": "aot_eager",
+}
+EXPORTED_PLACES = {"torchvision/resnet18", "timm/convnext_atto", "timm/mobilenetv3_small_050", "timm/regnety_002"}
 
 
 def build(name: str) -> nn.Module:
@@ -103,4 +155,5 @@ def build(name: str) -> nn.Module:
 
 def sample(name: str) -> torch.Tensor:
     """An input of that network: two images."""
-    return torch.randn(2, 3, NETWORKS[name], NETWORKS[name], generator=torch.Generator().manual_seed(2))
+    size = {**NETWORKS, **SHRINKING}[name]
+    return torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(2))

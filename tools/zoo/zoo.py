@@ -22,8 +22,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import places
 import torch
-from collection import COMPILED, NETWORKS, build, sample
+from checks import are_equal, flatten, require, run
+from collection import COMPILED, NETWORKS, SHRINKING, build, sample
 from torch import Tensor, nn
 
 import learnpool
@@ -50,35 +52,6 @@ Max and average pools are counted together, as modules and as functional calls; 
 are functional. Left are adaptive and global pools, and windows of one cell.
 
 """
-
-
-def flatten(out: Any) -> list[Tensor]:
-    """All tensors of an output, whatever they are wrapped in."""
-    if isinstance(out, Tensor):
-        return [out]
-    parts = out.values() if isinstance(out, dict) else out if isinstance(out, (list, tuple)) else []
-    return [tensor for part in parts for tensor in flatten(part)]
-
-
-def run(net: nn.Module, x: Tensor, train: bool) -> list[Tensor]:
-    """Outputs from a seed; the statistics that training changes, and the mode, are put back."""
-    mode, values = net.training, [buffer.clone() for buffer in net.buffers()]
-    torch.manual_seed(1)
-    with torch.no_grad():
-        out = flatten(net.train(train)(x))
-        for buffer, value in zip(net.buffers(), values, strict=True):
-            buffer.copy_(value)
-    net.train(mode)
-    return out
-
-
-def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return len(one) == len(other) > 0 and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def require(holds: bool, what: str) -> None:
-    if not holds:
-        raise AssertionError(what)
 
 
 def check(name: str) -> dict[str, Any]:
@@ -179,15 +152,13 @@ def describe_versions() -> str:
     return f"learnpool {learnpool.__version__} ({kernel}), {versions}, Python {platform.python_version()}; {date}"
 
 
-def format_rows(rows: dict[str, dict[str, Any]]) -> str:
+def format_rows(rows: dict[str, dict[str, Any]], counted: tuple[str, ...]) -> str:
     columns = [*next(iter(rows.values()))]
     lines = ["| network | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     for name, row in rows.items():
         cells = (f"{value:,}" if isinstance(value, int) else value for value in row.values())
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    totals = {
-        key: sum(row[key] for row in rows.values()) for key in ("found", "replaced", "calls", "left", "not reachable")
-    }
+    totals = {key: sum(row[key] for row in rows.values()) for key in counted}
     text = ", ".join(f"{count:,} {key}" for key, count in totals.items())
     return "\n".join([*lines, "", f"{len(rows)} networks: {text}."])
 
@@ -196,7 +167,7 @@ class Progress:
     """What passed already: an interrupted run goes on where it was. Rows of other code or versions are dropped."""
 
     def __init__(self, path: Path) -> None:
-        sources = [*sorted(Path(learnpool.__file__).parent.rglob("*.py")), Path(__file__)]
+        sources = [*sorted(Path(learnpool.__file__).parent.rglob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
         digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
         self.path, self.made_by = path, [describe_versions(), digest]
         record = json.loads(path.read_text()) if path.exists() else {}
@@ -213,27 +184,32 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="some networks only (parts of their names)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of the libraries
-    names = [name for name in NETWORKS if not options.names or any(part in name for part in options.names)]
+    chosen = [name for name in (*NETWORKS, *SHRINKING) if any(part in name for part in options.names or [""])]
+    jobs = [("pools", name) for name in chosen if name in NETWORKS] + [("places", name) for name in chosen]
     progress = Progress(Path("runs/zoo.json"))
     failed = []
-    for name in names:
-        start = time.perf_counter()
+    for table, name in jobs:
+        start, key = time.perf_counter(), f"{table} {name}"
         try:
-            progress.rows[name] = row = progress.rows.get(name) or check(name)
+            checked = progress.rows.get(key) or (check if table == "pools" else places.check_places)(name)
+            progress.rows[key] = row = checked
             progress.write()
-            verdict = f"{row['replaced']} of {row['found']} pools replaced"
+            verdict = ", ".join(f"{count} {what}" for what, count in row.items() if what != "parameters")
         except Exception as error:
-            failed.append(name)
+            failed.append(key)
             verdict = f"FAILED, wanted {error}" if isinstance(error, AssertionError) else f"FAILED: {error!r}"
-        print(f"{name}: {verdict} ({time.perf_counter() - start:.0f} s)", flush=True)
+        print(f"{key}: {verdict} ({time.perf_counter() - start:.0f} s)", flush=True)
     if failed:
-        print(f"{len(failed)} of {len(names)} networks failed: {', '.join(failed)}")
+        print(f"{len(failed)} of {len(jobs)} checks failed: {', '.join(failed)}")
         return 1
     if options.write is not None:
-        options.write.write_text(
-            f"{HEAD}{describe_versions()}.\n\n{format_rows({name: progress.rows[name] for name in names})}\n"
-        )
-        print(f"{len(names)} networks passed; the table is in {options.write}")
+        rows = {
+            table: {n: progress.rows[f"{table} {n}"] for t, n in jobs if t == table} for table in ("pools", "places")
+        }
+        first = format_rows(rows["pools"], ("found", "replaced", "calls", "left", "not reachable"))
+        second = format_rows(rows["places"], ("strided", "shortcut", "global", "left"))
+        options.write.write_text(f"{HEAD}{describe_versions()}.\n\n{first}\n{places.HEAD}{second}\n")
+        print(f"{len(chosen)} networks passed; the tables are in {options.write}")
     return 0
 
 

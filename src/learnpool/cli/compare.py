@@ -24,6 +24,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Runs of each pool; an interval needs two.")] = 3,
     model: options.Model = "dsn",
     preset: options.Preset = "cpu",
+    replace: options.Replace = None,
     epochs: options.Epochs = None,
     train_size: options.TrainSize = None,
     change: options.Changes = None,
@@ -46,6 +47,9 @@ def compare(
 
     Example: learnpool compare --data cifar10 --pools max,gated,tree2+gated --seeds 5 --data-dir data
 
+    Strided convolutions, without and with pools:
+    learnpool compare --model resnet9 --replace strided --pools conv,half,gated
+
     Your network: learnpool compare --model package.module:function --data photos/ --pools max,gated
     """
     from rich.console import Console
@@ -58,7 +62,8 @@ def compare(
     arguments = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
     console = Console(stderr=True) if not quiet and not as_json else None
     with report_usage_errors():
-        changes = {"net": model} | options.collect_changes(change, epochs=epochs, train_size=train_size)
+        given = {"epochs": epochs, "train_size": train_size, "replace": replace}
+        changes = {"net": model} | options.collect_changes(change, **given)
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     stdout = sys.stdout

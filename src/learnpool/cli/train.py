@@ -27,6 +27,7 @@ def train(
     preset: options.Preset = "cpu",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     model: options.Model = "dsn",
+    replace: options.Replace = None,
     epochs: options.Epochs = None,
     train_size: options.TrainSize = None,
     augment: Annotated[bool | None, typer.Option(help="Pad, crop, mirror.")] = None,
@@ -58,7 +59,7 @@ def train(
     from ..lab.runs.presets import preset as make_preset
 
     given: dict[str, Any] = {"epochs": epochs, "train_size": train_size, "precision": precision}
-    given |= {"channels_last": channels_last, "compile": compiled}
+    given |= {"replace": replace, "channels_last": channels_last, "compile": compiled}
     changes: dict[str, Any] = {"data": data, "pool": pool, "seed": seed, "net": model}
     with report_usage_errors():
         if augment is not None:

@@ -49,6 +49,8 @@ def describe_new(site: PoolSite, new: nn.Module) -> str:
         return name_pool(new)
     window: Any = getattr(new, "window", None)
     name = name_pool(new) + ("" if window is None else f" {format_size(window.kernel)}")
+    if site.pool_owner is not None:
+        return f"{name} behind {site.pool_owner_name or 'its activation'}"
     return f"{name} first" if site.where == BEFORE else f"then {name}"
 
 

@@ -21,6 +21,7 @@ class Exactness(str, Enum):
 
     BITS = "to the last bit"
     ROUNDING = "up to rounding"
+    EVAL = "up to rounding, in eval()"  # in training a norm takes the statistics of larger maps
     NO = "no"
     UNKNOWN = "not known"
 

@@ -253,6 +253,7 @@ def _make_unowned_site(call: TracedCall) -> PoolSite:
 def _record_call(pool: PoolSite, call: TracedCall, index: int) -> None:
     pool.order_index, pool.uses = min(pool.order_index, index), pool.uses + 1
     pool.calls.append((call.original, call.shape))
+    pool.activation = call.activation if len(pool.calls) == 1 else None
     if not pool.replaceable or not isinstance(pool.original, TorchPool):
         return
     window, size = pool.original.window, call.shape[-pool.original.dims :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,25 @@ def apply_choices(
     _put_first([pool for pool in sites if isinstance(pool.original, Convolution)], first, replace)
 
 
+def move_behind_activations(model: nn.Module, sites: list[PoolSite]) -> None:
+    """``after="activation"``: let the activation behind each strided convolution hold its pool, where there is one."""
+    names = {id(module): name for name, module in model.named_modules()}
+    taken: set[tuple[int, str]] = set()
+    for pool in sites:
+        if not isinstance(pool.original, Convolution) or pool.where == BEFORE or not pool.replaceable:
+            continue
+        found = pool.activation
+        if found is None or id(found.owner) not in names:
+            pool.idle_reason = "no activation follows it alone, so its pool is behind the convolution"
+            continue
+        pool.pool_owner, pool.pool_owner_name = found.owner, names[id(found.owner)]
+        tries = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
+        pool.attribute = next(
+            key for key in tries if not hasattr(found.owner, key) and (id(found.owner), key) not in taken
+        )
+        taken.add((id(found.owner), pool.attribute))
+
+
 def _put_first(sites: list[PoolSite], first: Choice | None, replace: tuple[str, ...]) -> None:
     ids = _select(sites, first, "first", replace)
     for pool in sites:
@@ -153,6 +173,9 @@ def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request)
             replacement.exact = start_as(replacement.new, original, replacement.site.inputs)
             if isinstance(original, Convolution) and original.kind == "strided" and replacement.site.where == BEFORE:
                 replacement.exact = Exactness.NO  # a convolution of fewer cells
+            if replacement.site.pool_owner is not None and replacement.exact == Exactness.ROUNDING:
+                found = replacement.site.activation
+                replacement.exact = Exactness.EVAL if found is not None and found.is_exact else Exactness.NO
     return replacements
 
 

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .activations import ACTIVATIONS
 from .calls import FUNCTIONS, Call, name_arguments, read_call
 from .convolutions import BEFORE, BEHIND, Convolution
 from .padding import Padding, read_padding, replace_low_border
@@ -28,6 +29,7 @@ from .torch_pools import TorchPool
 
 Position = tuple[int, int]
 Route = tuple[Any, ...]  # where ("" is anywhere in the forward), and what is called, with the window's numbers
+ACTIVATION, ELSEWHERE = "activation", "-"
 _INTERNAL_MODULES = {
     "torch.overrides",
     "torch.nn.functional",
@@ -79,6 +81,7 @@ class CallRouter(TorchFunctionMode):
         super().__init__()
         self.owner, self.table, self.pads = owner, table, pads
         self.has_locations = any(route[0] for route in table)
+        self.has_activations = any(route[1] == ACTIVATION for route in table)
         self.padding: Padding | None = None  # the last one with −inf
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -90,12 +93,17 @@ class CallRouter(TorchFunctionMode):
                 if attribute is not None:
                     return self._answer(func, args, kwargs, call, where, attribute)
         out = func(*args, **kwargs)
+        if self.has_activations and func in ACTIVATIONS:
+            attribute = self.table.get(("", ACTIVATION)) or self.table.get((locate_call(True), ACTIVATION))
+            if attribute is not None:
+                _refuse_checkpoint()
+                return getattr(self.owner, attribute)(out)
         if func is F.pad:
             self.padding = read_padding(out, *args, **kwargs) or self.padding
         return out
 
     def _find(self, call: Call, where: str) -> str | None:
-        """The submodule that a call goes to: "" is none, for a convolution whose pool stands elsewhere."""
+        """The submodule that takes part in a call; begins with ``ELSEWHERE`` if that stands behind an activation."""
         assert call.original is not None
         key = (where, *call.original.key) if where else call.original.key
         attribute = self.table.get(("", *key))
@@ -113,7 +121,8 @@ class CallRouter(TorchFunctionMode):
                 x = self.padding.replicate(original)
             return getattr(self.owner, attribute)(x)
         arguments = name_arguments(func, args, kwargs) if where else {}
-        return call.run(getattr(self.owner, attribute) if attribute else None, func, arguments, where)
+        pool = None if attribute.startswith(ELSEWHERE) else getattr(self.owner, attribute)
+        return call.run(pool, func, arguments, where)
 
 
 def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:
@@ -148,11 +157,15 @@ def get_routes(owner: nn.Module) -> dict[str, Route]:
     return {} if forward is None else {name: key for key, name in forward.table.items()}
 
 
-def locate_call() -> str:
-    """The location of the pool call that is intercepted, as ``module:function:line:column`` (of the call's end)."""
+def locate_call(through_layers: bool = False) -> str:
+    """The location of the call that is intercepted, as ``module:function:line:column`` (of the call's end)."""
     if torch.compiler.is_dynamo_compiling():
-        return str(_locate_traced_call())
-    return locate_frame(find_caller(sys._getframe(1)))
+        return str(_locate_traced_call(through_layers))
+    return locate_frame(find_caller(sys._getframe(1), through_layers))
+
+
+def _is_internal(module: str, through_layers: bool) -> bool:
+    return module in _INTERNAL_MODULES or (through_layers and module.startswith("torch."))
 
 
 def locate_frame(frame: FrameType) -> str:
@@ -162,9 +175,12 @@ def locate_frame(frame: FrameType) -> str:
     )
 
 
-def find_caller(frame: FrameType | None) -> FrameType:
-    """The frame that wrote the call: the first one outside of torch's functional layer and of this file."""
-    while frame is not None and frame.f_globals.get("__name__") in _INTERNAL_MODULES:
+def find_caller(frame: FrameType | None, through_layers: bool = False) -> FrameType:
+    """The frame that wrote the call: the first one outside of torch's functional layer and of this file.
+
+    ``through_layers``: and outside of all of torch, so ``self.relu(x)``, not what ``nn.ReLU`` does.
+    """
+    while frame is not None and _is_internal(frame.f_globals.get("__name__", ""), through_layers):
         frame = frame.f_back
     assert frame is not None
     return frame
@@ -189,12 +205,12 @@ def _list_positions(code: CodeType) -> list[Position]:
     return [(end or 0, column or 0) for _, end, _, column in code.co_positions()]
 
 
-def _locate_traced_call() -> str:
+def _locate_traced_call(through_layers: bool) -> str:
     """``locate_call`` while Dynamo traces: there are no frames, so the position comes from Dynamo's own state."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     reader: Any = InstructionTranslator.current_tx().output.current_tx
-    while reader.f_globals.get("__name__") in _INTERNAL_MODULES:
+    while _is_internal(reader.f_globals.get("__name__", ""), through_layers):
         reader = reader.parent
     at, line = reader.current_instruction.positions, reader.lineno
     end = (at.end_lineno, at.end_col_offset) if at is not None and sys.version_info >= (3, 11) else (line, 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from .activations import Activation
 from .convolutions import BEFORE, BEHIND, Convolution, Original
 from .order import Key
 from .routing import Route
@@ -29,6 +30,9 @@ class PoolSite:
     location: str = ""
     attribute: str = ""  # of the owner, for a pool that takes part in this call
     where: str = ""  # behind or before its convolution
+    activation: Activation | None = None  # of its convolution, as the example showed
+    pool_owner: nn.Module | None = None  # what holds the new pool, if that is the activation
+    pool_owner_name: str = ""
     calls: list[tuple[Original | None, tuple[int, ...]]] = field(default_factory=list)  # in the example: what, input
     window_is_computed: bool = False  # in forward, while it runs
     order_index: int = sys.maxsize  # its place in the order pools run in
@@ -57,6 +61,8 @@ class PoolSite:
     @property
     def new_name(self) -> str:
         """The name that a new pool has in the model."""
+        if self.pool_owner is not None:
+            return ".".join(filter(None, (self.pool_owner_name, self.attribute)))
         return self.name if self.owner is None or self.module is None else f"{self.name}.{self.attribute}"
 
     @property

@@ -18,9 +18,16 @@ from .attachments import move_attachments, move_back
 from .costs import count_multiply_adds, describe_first, describe_new
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import find_sites
-from .replacements import Choice, Replacement, Request, apply_choices, plan_replacements
+from .replacements import (
+    Choice,
+    Replacement,
+    Request,
+    apply_choices,
+    move_behind_activations,
+    plan_replacements,
+)
 from .report import Report, Row
-from .routing import get_routes, route, unroute
+from .routing import ACTIVATION, ELSEWHERE, get_routes, route, unroute
 from .sites import PoolSite
 from .source import pads_by_hand
 from .torch_pools import TorchPool
@@ -35,6 +42,7 @@ class OldPool:
     plain_pool: nn.Module  # computes what was there before: a PyTorch pool without hooks
     module: nn.Module | None  # the module that was replaced; None for a functional call
     attributes: tuple[str, ...] = ()  # that others had set on that module, and the new one has now
+    convolution: tuple[nn.Module, str] | None = None  # whose stride it has, if it stands elsewhere; the route there
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ def convert(
     replace: Sequence[str] = ("max",),
     share: str | None = None,
     start: str | None = None,
+    after: str = "convolution",
     first: Choice | None = None,
     min_channels: int = 1,
     optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
@@ -67,8 +76,9 @@ def convert(
     a function of the old layer such as ``downsampling``, or by a list of these. ``replace`` names the kinds of places:
     ``max`` and ``avg`` pools; ``global`` pools (of the whole map); ``strided`` convolutions, which become convolutions
     of stride 1 with a pool behind them; ``shortcut``, convolutions of one tap with a stride and strided slices, where
-    the pool comes first and costs nothing. ``first`` chooses strided convolutions whose pool comes first too;
-    ``min_channels`` leaves convolutions of fewer input channels. ``start`` is that of the layers (see
+    the pool comes first and costs nothing. ``after="activation"`` puts the pools of strided convolutions behind the
+    norm and the activation that follow, which needs an example. ``first`` chooses strided convolutions whose pool comes
+    first too; ``min_channels`` leaves convolutions of fewer input channels. ``start`` is that of the layers (see
     ``learnpool.starts``), or ``same``: begin as what was there where that is possible, as the three new kinds do by
     default; else ``spread``. New parameters go to the ``optimizers`` given, each to the one that owns its neighbours.
     ``example`` (a tensor, a tuple of arguments or a dict of them) is run once, to see sizes, order, and windows that
@@ -77,6 +87,10 @@ def convert(
     >>> print(convert(model, "gated", only=downsampling))
     """
     _check_arguments(model, pool, replace, share, start, min_channels)
+    if after not in ("convolution", "activation"):
+        raise ValueError(f"convert: after must be 'convolution' or 'activation', got {after!r}")
+    if after == "activation" and example is None:
+        raise ValueError("convert: after='activation' needs example=, an input of the network, to see the activations")
     optimizer_list = check_optimizers(model, optimizers)
     sites = find_sites(model, replace, example)
     if not sites:
@@ -85,6 +99,8 @@ def convert(
         )
         raise ValueError(f"convert: {type(model).__name__} has no pools{where}")
     apply_choices(sites, only, skip, tuple(replace), first, min_channels)
+    if after == "activation":
+        move_behind_activations(model, sites)
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
@@ -105,7 +121,7 @@ def restore(model: nn.Module) -> list[str]:
     swaps = list_swaps(model)
     if not swaps:
         raise ValueError(f"restore: {type(model).__name__} has no pools that convert put there")
-    routed = {id(module._modules[name]) for module in model.modules() for name in get_routes(module)}
+    routed = {id(module._modules.get(name)) for module in model.modules() for name in get_routes(module)}
     _remove_pools(model, {id(swap.new) for swap in swaps} | routed)
     return [swap.name for swap in swaps]
 
@@ -174,6 +190,12 @@ def _insert(model: nn.Module, replacement: Replacement) -> None:
     before = replacement.new.__dict__["_old_pool"] = OldPool(
         original.build_module(), old.module if old.owner is None else None
     )
+    if old.owner is not None and old.pool_owner is not None and old.activation is not None:
+        before.convolution = (old.owner, ELSEWHERE + old.new_name)
+        route(old.owner, {old.route: ELSEWHERE + old.new_name})
+        old.pool_owner.add_module(old.attribute, replacement.new)
+        route(old.pool_owner, {(old.activation.location, ACTIVATION): old.attribute})
+        return
     if old.owner is not None:
         old.owner.add_module(old.attribute, replacement.new)
         pads = isinstance(original, TorchPool) and pads_by_hand(old.owner)
@@ -205,6 +227,9 @@ def _remove_pools(model: nn.Module, ids: set[int]) -> None:
     """Remove new pools by their ids: originals come back, functional calls are computed in place again."""
     for new in [module for module in model.modules() if id(module) in ids]:
         before = new.__dict__.pop("_old_pool", None)
+        if before is not None and before.convolution is not None:
+            owner, name = before.convolution
+            unroute(owner, {name})
         if before is not None and before.module is not None:
             before.module.train(new.training)
             move_back(new, before.module, before.attributes)

@@ -16,8 +16,9 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
+from .activations import Activation, ActivationFinder, Place
 from .calls import SLICE, Call, has_offset, name_function, read_call
-from .convolutions import Original, is_same
+from .convolutions import Convolution, Original, is_same
 from .evaluation import is_method
 from .padding import Padding, read_padding
 from .routing import RoutedForward, find_caller, locate_frame, route, unroute
@@ -45,6 +46,7 @@ class TracedCall:
     outside_reason: str | None = None  # why a route through the owner's forward would not reach it
     padding: Padding | None = None  # by hand, with −inf
     other_purpose: str | None = None  # what it is for, if that is not to pool features
+    activation: Activation | None = None  # behind a convolution
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,6 +63,7 @@ class _CallRecorder(TorchFunctionMode):
         self.paddings: list[Padding] = []
         self.squares: list[tuple[Tensor, Tensor]] = []
         self.phases: list[Tensor] = []  # maps that are sliced with an offset
+        self.activations = ActivationFinder(self._locate_activation)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -69,8 +72,11 @@ class _CallRecorder(TorchFunctionMode):
         if func is SLICE and SLICE in self.functions and has_offset(args[1]):
             self.phases.append(args[0])
         out = func(*args, **kwargs)
+        self.activations.follow(func, args, kwargs, out)
         if call is not None:
             call.output = out if isinstance(out, Tensor) else None
+            if isinstance(call.original, Convolution) and call.output is not None:
+                self.activations.begin(call, call.output)
         elif func is F.pad:
             padding = read_padding(out, *args, **kwargs)
             self.paddings += [] if padding is None else [padding]
@@ -88,6 +94,14 @@ class _CallRecorder(TorchFunctionMode):
         call.padding = next((padding for padding in self.paddings if padding.out is x), None)
         self.calls.append(call)
         return call
+
+    def _locate_activation(self) -> tuple[Place, ...]:
+        """The layer of the present activation, if it is one of torch's, and the line that calls it."""
+        inner = find_caller(sys._getframe(3))
+        outer = find_caller(inner, through_layers=True)
+        owner, outside = _find_owner(outer, self.model)
+        line = () if outside is not None else ((owner, locate_frame(outer)),)
+        return line if inner is outer else ((_find_owner(inner, self.model)[0], ""), *line)
 
     def _note_purpose(self, name: str, args: Any, out: Any) -> None:
         """Recognise a pool with another purpose: its output is compared with its input, or it averages squares."""
@@ -173,4 +187,5 @@ def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> l
                 f"convert: the model does not take the example {actual}: {type(error).__name__}: {error}"
             ) from error
     recorder.mark_variances()
+    recorder.activations.finish()
     return [call for call in recorder.calls if not any(call.input is x for x in recorder.phases)]

@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
+from .dsn import STRIDED
 from .sizes import halve_sizes, make_pools, scale_channels
 
 CHANNELS = (64, 128, 256, 512)
@@ -50,7 +51,8 @@ def resnet9(
     channels: int = 3,
     start: str = "spread",
 ) -> nn.Sequential:
-    """The network for images of ``size``; ``pools`` are named as ``learnpool.parse`` reads them.
+    """The network for images of ``size``; ``pools`` are named as ``learnpool.parse`` reads them, or ``conv``: strided
+    convolutions instead of pools.
 
     ``width`` scales all channels but those of the image and the classes; ``start`` is the pools' own.
 
@@ -58,14 +60,15 @@ def resnet9(
     412971
     """
     c1, c2, c3, c4 = (scale_channels("resnet9", c, width) for c in CHANNELS)
+    stride = 2 if pools == STRIDED else 1
     layers: dict[str, nn.Module] = {
         "conv1": make_convolution(channels, c1),
-        "conv2": make_convolution(c1, c2),
+        "conv2": make_convolution(c1, c2, stride),
         "pool1": nn.Identity(),  # 32 -> 16
         "residual1": Residual(c2),
-        "conv3": make_convolution(c2, c3),
+        "conv3": make_convolution(c2, c3, stride),
         "pool2": nn.Identity(),  # 16 -> 8
-        "conv4": make_convolution(c3, c4),
+        "conv4": make_convolution(c3, c4, stride),
         "pool3": nn.Identity(),  # 8 -> 4
         "residual2": Residual(c4),
         "last": nn.AdaptiveMaxPool2d(1),
@@ -74,13 +77,15 @@ def resnet9(
         "scale": Scale(SCALE),
     }
     net = nn.Sequential(OrderedDict(layers))
+    if pools == STRIDED:
+        return net
     # Pools last, so that they change nothing that the others draw.
     sizes = halve_sizes("resnet9", size, 3, padding=1)
     net.pool1, net.pool2, net.pool3 = make_pools(pools, (c2, c3, c4), sizes, start, padding=1, ceil_mode=False)
     return net
 
 
-def make_convolution(incoming: int, outgoing: int) -> nn.Sequential:
+def make_convolution(incoming: int, outgoing: int, stride: int = 1) -> nn.Sequential:
     """3×3 convolution, batch normalisation, ReLU."""
-    conv = nn.Conv2d(incoming, outgoing, 3, padding=1, bias=False)
+    conv = nn.Conv2d(incoming, outgoing, 3, stride, padding=1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outgoing), nn.ReLU(inplace=True))

@@ -111,6 +111,25 @@ def test_it_is_trained_and_loaded(net, pool, learned, module, tmp_path):
     assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
+@pytest.mark.parametrize(
+    ("pool", "replace", "learned"), [("conv", "strided", 0), ("gated", "strided", 27), ("mixed", "global,strided", 4)]
+)
+def test_strided_convolutions_get_pools(pool, replace, learned, tmp_path):
+    run = Run(net="resnet9", width=0.05, pool=pool, replace=replace, **SMALL)
+    assert run.replace == replace
+    assert train(run, tmp_path / "runs").pool_parameters == learned
+    model = learnpool.load(tmp_path / "runs" / run.id)
+    assert model.conv2[0].stride == (2, 2)
+    assert hasattr(model.conv2[0], "pool") == (pool != "conv")
+    assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_a_network_that_places_its_pools_itself(module, tmp_path):
+    run = Run(net="theirs:own", pool="gated", replace="strided", **SMALL)
+    with pytest.raises(RunError, match="^replace: theirs:own takes `pool` and places its pools itself$"):
+        train(run, tmp_path / "runs")
+
+
 def test_batch_norm_survives_a_stop(module, tmp_path):
     run = Run(net="theirs:plain", pool="gated", **SMALL)
     train(run, tmp_path / "whole")

@@ -42,7 +42,7 @@ OTHERS = {
     "schedule": "plateau", "rate": (0.3,), "patience": 3, "warmup": 0.5, "momentum": 0.5, "nesterov": True, "decay": 0,
     "factors": "dsn", "pool_rate": 0.5, "pool_decay": True, "precision": "bfloat16", "channels_last": True,
     "compile": True, "milestones": (0.5,), "resize": 256, "min_area": 0.5, "accumulate": 2, "norm": "batch",
-    "smoothing": 0.1, "alternate": True, "norm_rate": 2,
+    "smoothing": 0.1, "alternate": True, "norm_rate": 2, "replace": "strided",
 }  # fmt: skip
 
 
@@ -108,6 +108,10 @@ def test_a_run_survives_its_file():
         ({"schedule": "step", "rate": (2, 1)}, r"^run: milestones: wanted 1 between 2 rates, got 0$"),
         ({"net": "fast", "norm": "batch"}, r"^run: norm: fast has its own normalisation or none$"),
         ({"loss": "hinge", "smoothing": 0.1}, r"^run: smoothing: wanted the softmax loss, got hinge$"),
+        (
+            {"replace": "strided,min"},
+            r"^run: replace: wanted some of max,avg,global,strided,.*, got 'strided,min'$",
+        ),
         ({"alternate": True}, r"^run: alternate: wanted mirror too$"),
         ({"factors": "dsn", "norm_rate": 2}, r"^run: norm_rate: wanted plain or caffe factors, got dsn$"),
         ({"resize": 100}, r"^run: resize: wanted at least image_size, 128, got 100$"),

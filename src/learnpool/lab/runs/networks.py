@@ -10,7 +10,7 @@ from torch import nn
 
 from ... import parameter_groups
 from ...nets.alexnet import alexnet
-from ...nets.dsn import DSN, TABLES, Table, dsn
+from ...nets.dsn import DSN, STRIDED, TABLES, Table, dsn
 from ...nets.fast import fast
 from ...nets.googlenet import GoogLeNet, googlenet
 from ...nets.resnet9 import resnet9
@@ -43,7 +43,15 @@ def build(run: Run, table: Table, seed: int, make: Any = None) -> nn.Module:
 
 
 def build_own(run: Run, table: Table) -> nn.Module:
-    """One of our networks."""
+    """One of our networks; where other places than pools get pools, the one with strided convolutions, converted."""
+    if run.replace == "max":
+        return _build_own(run, table)
+    net = _build_own(run.model_copy(update={"pool": STRIDED}), table)
+    user_networks.convert_places(run, net, torch.zeros(1, table.channels, *table.image))
+    return net
+
+
+def _build_own(run: Run, table: Table) -> nn.Module:
     options: dict[str, Any] = {"width": run.width, "start": run.start}
     if run.net in ("resnet9", "fast"):
         make = resnet9 if run.net == "resnet9" else fast

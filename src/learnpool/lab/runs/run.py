@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ...conversion.swap import KINDS
 from ...formatting import is_utf8
 from ...names import parse
 from ...nets.dsn import STRIDED
@@ -26,6 +27,7 @@ SUPERVISED_NETS = ("dsn", "googlenet", "googlenet-bn")  # have classifiers on th
 
 LATER_FIELDS = (  # newer than the first ids, which must not change
     "milestones", "resize", "min_area", "accumulate", "norm", "smoothing", "alternate", "norm_rate",
+    "replace",
 )  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
@@ -46,6 +48,9 @@ class Run(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="of the weights, the order, dropout and the validation split")
 
     net: str = Field("dsn", description=f"the network: {', '.join(OWN_NETS)}, or package.module:function")
+    replace: str = Field(
+        "max", description="kinds of places that get the pools, as in learnpool.convert: strided,global"
+    )
     width: Positive = Field(1.0, description="our networks: multiple of the paper's channels")
     extra_convs: int = Field(0, ge=0, le=1000, description="dsn: convolutions after the sixth")
     norm: Literal["none", "batch"] = Field(
@@ -112,6 +117,14 @@ class Run(BaseModel):
     @classmethod
     def _check_pool(cls, pool: str) -> str:
         return standardize_pool(pool)
+
+    @field_validator("replace")
+    @classmethod
+    def _check_replace(cls, replace: str) -> str:
+        kinds = replace.split(",")
+        if not {*kinds} <= {*KINDS}:
+            raise ValueError(f"wanted some of {','.join(KINDS)}, got {replace!r}")
+        return ",".join(kind for kind in KINDS if kind in kinds)
 
     @field_validator("data")
     @classmethod

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...nets.dsn import Table
+from ...nets.dsn import STRIDED, Table
 from ...parsing import suggest
 from .run import OWN_NETS, Run, RunError
 
@@ -36,15 +36,24 @@ def build_user_network(run: Run, table: Table, make: Any) -> nn.Module:
         votes = _try_forward(run, copy.deepcopy(model).train(), example.repeat(2, 1, 1, 1), table)
     if not votes.requires_grad:
         raise RunError(f"net: {run.net} has nothing to learn: its output does not depend on parameters with gradients")
-    if not takes_pool and run.pool != "max":
-        from ...conversion.swap import convert
-
+    if takes_pool and run.replace != "max":
+        raise RunError(f"replace: {run.net} takes `pool` and places its pools itself")
+    if not takes_pool:
         try:
-            convert(model, run.pool, start=run.start, example=example)
+            convert_places(run, model, example)
         except ValueError as error:
             hint = "a function that takes `pool` may place them itself"
             raise RunError(f"net: {run.net} cannot get {run.pool} pools; {hint}; {error}") from None
     return model.train()
+
+
+def convert_places(run: Run, model: nn.Module, example: torch.Tensor) -> None:
+    """Put a run's pools into a network; ``max``, or ``conv`` where other places get pools, leaves it as it is."""
+    if run.pool == ("max" if run.replace == "max" else STRIDED):
+        return
+    from ...conversion.swap import convert
+
+    convert(model, run.pool, replace=run.replace.split(","), start=run.start, example=example)
 
 
 def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:

@@ -61,7 +61,7 @@ def test_full_backward_hooks(when):
     net(X).sum().backward()
     restore(net)
     net(X).sum().backward()
-    assert seen == [("Pool2d", (2, 4, 36, 36)), ("MaxPool2d", (2, 4, 36, 36))]
+    assert seen == [("GatedPool2d", (2, 4, 36, 36)), ("MaxPool2d", (2, 4, 36, 36))]
     handle.remove()
     net(X).sum().backward()
     assert len(seen) == 2
@@ -72,7 +72,7 @@ def test_backward_pre_hooks():
     net[3].register_full_backward_pre_hook(lambda module, grads: seen.append(type(module).__name__))
     convert(net, "gated")
     net(X).sum().backward()
-    assert seen == ["Pool2d"]
+    assert seen == ["GatedPool2d"]
 
 
 def test_state_dict_hooks():
@@ -85,7 +85,7 @@ def test_state_dict_hooks():
     convert(net, "gated")
     net.load_state_dict(net.state_dict())
     words = ["saving", "saved", "loading", "loaded"]
-    assert seen == [(word, "Pool2d") for word in words]
+    assert seen == [(word, "GatedPool2d") for word in words]
     restore(net)
     net.load_state_dict(net.state_dict())
     assert seen[4:] == [(word, "MaxPool2d") for word in words]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import learnpool
-from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Min, Mix, Pool2d, convert, downsampling, restore
+from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Min, Mix, convert, downsampling, restore
 from learnpool.conversion.swap import list_swaps
 from networks import X, assert_unchanged, modules, outputs, take_snapshot
 
@@ -22,7 +22,7 @@ def rows(report):
 def test_the_pools_of_a_network_learn():
     net = modules()
     report = convert(net)
-    assert isinstance(net[3], Pool2d)
+    assert type(net[3]) is GatedPool2d
     assert net[3].tree == Gate(Max(), Avg())
     assert (net[3].kernel_size, net[3].stride, net[3].padding) == (3, 2, 1)
     assert net[6].ceil_mode is True
@@ -37,6 +37,20 @@ def test_the_pools_of_a_network_learn():
     )
     net(X).sum().backward()
     assert all(p.grad is not None for p in net.parameters())
+
+
+NAMED = {
+    "mixed": "MixedPool2d", "gated": "GatedPool2d", "tree2": "TreePool2d", "tree3": "TreePool2d", "soft": "SoftPool2d",
+    "gem": "GeMPool2d", "rank": "RankPool2d", "blur": "BlurPool2d", "lse": "LogSumExpPool2d", "median": "MedianPool2d",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_with_a_class_gives_that_class(name):
+    net = modules()
+    convert(net, name)
+    assert type(net[3]) is getattr(learnpool, NAMED[name])
+    assert repr(net[3]).startswith(f"{NAMED[name]}(kernel_size=3, stride=2, padding=1")
 
 
 def test_the_report_prints_as_a_table():
@@ -265,7 +279,7 @@ def test_hooks_of_the_old_pool_go_to_the_new_one_and_back():
     net(X)
     restore(net)
     net(X)
-    assert seen == ["Pool2d", "before", "Pool2d", "before", "MaxPool2d"]
+    assert seen == ["GatedPool2d", "before", "GatedPool2d", "before", "MaxPool2d"]
     handle.remove()
     later.remove()
     convert(net)

@@ -207,7 +207,7 @@ def main() -> int:
             table: {n: progress.rows[f"{table} {n}"] for t, n in jobs if t == table} for table in ("pools", "places")
         }
         first = format_rows(rows["pools"], ("found", "replaced", "calls", "left", "not reachable"))
-        second = format_rows(rows["places"], ("strided", "shortcut", "global", "left"))
+        second = format_rows(rows["places"], ("strided", "shortcut", "global", "left", "not reachable"))
         options.write.write_text(f"{HEAD}{describe_versions()}.\n\n{first}\n{places.HEAD}{second}\n")
         print(f"{len(chosen)} networks passed; the tables are in {options.write}")
     return 0

@@ -33,9 +33,9 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
     """Set ``new`` to compute what ``old`` does, and return how close that is.
 
     If mixes alone lead from the root to the old pool's leaf, proportions of 0 and 1 make the tree that leaf, to the
-    last bit. A tree of averages and filters becomes an average by filters of 1/N, the same up to rounding where every
-    window is whole. A stride becomes filters of a single 1, at the cell in the middle; what is exact then is the pool,
-    while a convolution rounds in another way at another stride.
+    last bit. A tree of averages, filters and soft maxima becomes an average by filters of 1/N and β = 0, the same up to
+    rounding, with filters where every window is whole. A stride becomes filters of a single 1, at the cell in the
+    middle; what is exact then is the pool, while a convolution rounds in another way at another stride.
     """
     if not isinstance(new, TreeParameters):
         original = read_module(new)
@@ -52,15 +52,14 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
     if mixes is not None:
         _set_mixes(new, mixes)
         return Exactness.BITS
-    if kind == "max" or isinstance(old, GlobalPool):
+    mixes = _find_path(program, 0, {Kind.AVG, Kind.DOT, Kind.RANK, Kind.SOFT}, through_gates=True)
+    if kind == "max" or mixes is None:
         return Exactness.NO
-    mixes = _find_path(program, 0, {Kind.AVG, Kind.DOT}, through_gates=True)
-    if mixes is None:
-        return Exactness.NO
-    assert new.weight is not None
     _set_mixes(new, mixes)
-    _set_filters(new, program, 1 / math.prod(new.weight.shape[2 + new.dims :]))
-    return Exactness.ROUNDING if _has_whole_windows(old, inputs) else Exactness.NO
+    if new.weight is not None:
+        _set_filters(new, program, 1 / math.prod(new.weight.shape[2 + new.dims :]))
+    is_whole = not program.find_rows(Kind.DOT) or (isinstance(old, TorchPool) and _has_whole_windows(old, inputs))
+    return Exactness.ROUNDING if is_whole else Exactness.NO
 
 
 def _start_as_stride(new: TreeParameters, program: Program, behind_convolution: bool) -> Exactness:
@@ -85,7 +84,7 @@ def _set_mixes(new: TreeParameters, mixes: list[tuple[int, float]]) -> None:
 
 def _set_filters(new: TreeParameters, program: Program, value: float) -> None:
     assert new.weight is not None
-    new.weight[list(program.find_rows(Kind.DOT))] = value
+    new.weight[[*program.find_rows(Kind.DOT), *program.find_rows(Kind.RANK)]] = value
     for row in program.masks:  # equal filters hide a gate's value; unlike 0 this one lets their gradients differ
         new.weight[row].normal_(0, new.std)
 
@@ -97,7 +96,7 @@ def _find_path(program: Program, place: int, leaves: set[Kind], through_gates: b
     """
     node = program.nodes[place]
     if node.op == Op.LEAF:
-        return [] if _is_one_of(program, node, leaves) else None
+        return _find_setting(program, node, leaves)
     left, right = (_find_path(program, child, leaves, through_gates) for child in (node.left, node.right))
     if through_gates and left is not None and right is not None:
         return [*left, *right]
@@ -110,10 +109,14 @@ def _find_path(program: Program, place: int, leaves: set[Kind], through_gates: b
     return None
 
 
-def _is_one_of(program: Program, node: Node, leaves: set[Kind]) -> bool:
-    """Whether a leaf is of these kinds; an inner product only if its filter learns."""
-    kind = program.get_kind(node)
-    return kind in leaves and (kind != Kind.DOT or program.get_weight_row(node) >= 0)
+def _find_setting(program: Program, node: Node, leaves: set[Kind]) -> list[tuple[int, float]] | None:
+    """What makes a leaf one of these, if it is of such a kind and can be: its filter has to learn, and its β is 0."""
+    kind, scalar = program.get_kind(node), program.responses[node.response].scalar
+    if kind not in leaves or (kind in (Kind.DOT, Kind.RANK) and program.get_weight_row(node) < 0):
+        return None
+    if kind != Kind.SOFT:
+        return []
+    return [(scalar, 0.0)] if scalar < program.mixes else None
 
 
 def _has_whole_windows(old: TorchPool, inputs: Sequence[Sequence[int]]) -> bool:

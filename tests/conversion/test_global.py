@@ -1,0 +1,131 @@
+"""Global pools: adaptive pools to one cell and means over the map become pools that learn, and begin as they were."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from learnpool import AdaptivePool2d, Avg, Gate, Max, Mix, Soft, convert, downsampling, restore
+
+X = torch.randn(2, 3, 9, 7, generator=torch.Generator().manual_seed(1))
+
+
+class Calls(nn.Module):
+    """Every way to take the mean or maximum of a map without a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.axes, self.keep = (2, 3), True
+
+    def forward(self, x):
+        a = x.mean((2, 3)) + x.mean(dim=[-1, -2]) + torch.mean(x, (2, 3))
+        b = x.mean(self.axes, keepdim=self.keep) + F.adaptive_avg_pool2d(x, 1) + F.adaptive_avg_pool2d(x, (1, 1))
+        c = x.amax((2, 3), keepdim=True) + F.adaptive_max_pool2d(x, 1)
+        others = x.mean(1, keepdim=True).mean((1, 2, 3), keepdim=True) + x.mean() + x.sum((2, 3), keepdim=True)
+        return a[..., None, None] + b + c + others
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected")  # of a cache, which it traces through
+@pytest.mark.parametrize("example", [None, X])
+def test_functional_calls(example):
+    net = Calls()
+    expected = net(X)
+    report = convert(net, "mixed", replace=("global",), example=example)
+    assert [row.name for row in report.replaced] == [
+        *("mean_0", "mean_1", "mean_2", "mean_3", "adaptive_avg_pool2d_0", "adaptive_avg_pool2d_1"),
+        *("amax_0", "adaptive_max_pool2d_0"),
+    ]
+    assert_close(net(X), expected)
+    assert [row.was for row in report.rows][:2] == ["x.mean", "x.mean"]
+    torch._dynamo.reset()
+    assert_close(torch.compile(net, fullgraph=True, backend="aot_eager")(X), expected)
+    with torch.no_grad():
+        net.mean_0.mix.fill_(1)
+    assert_close(net(X) - expected, (X.amax((2, 3)) - X.mean((2, 3)))[..., None, None], rtol=1e-4, atol=1e-5)
+    restore(net)
+    assert torch.equal(net(X), expected)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("function", ["Avg", "Max"])
+def test_modules(dims, function):
+    net = nn.Sequential(getattr(nn, f"Adaptive{function}Pool{dims}d")(1))
+    x = torch.randn(2, 3, *(7, 6, 5)[:dims])
+    expected = net(x)
+    report = convert(net, "mixed", replace=("global",))
+    assert_close(net(x), expected)
+    assert [(row.kind, row.window, row.now) for row in report.rows] == [("global", "the whole map", "mixed")]
+    assert net[0].mix.item() == (function == "Max")
+    assert restore(net) == ["0"]
+    assert type(net[0]).__name__ == f"Adaptive{function}Pool{dims}d"
+
+
+STARTS = [
+    ("mixed", "to the last bit"), ("soft", "up to rounding"), ("gem", "no"), ("lse", "no"), ("max", "no"),
+    ("avg", "to the last bit"), (Mix(Max(), Gate(Avg(), Avg(), by=Soft())), "up to rounding"),
+    (Gate(Max(), Avg(), by=Soft()), "no"), ("mixed:channel", "to the last bit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pool", "exact"), STARTS, ids=[str(pool) for pool, _ in STARTS])
+def test_what_begins_as_the_mean(pool, exact):
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1))
+    expected = net(X)
+    report = convert(net, pool, replace=("global",), example=X)
+    assert report.rows[0].exact == exact
+    assert (exact == "no") != torch.allclose(net(X), expected)
+    assert net(X).shape == expected.shape
+    if pool not in ("max", "avg"):
+        assert isinstance(net[0], AdaptivePool2d)
+        net(X).sum().backward()
+        assert all(p.grad is not None for p in net.parameters())
+
+
+@pytest.mark.parametrize("pool", ["gated", "filter", "tree2", "rank", "blur", "stochastic"])
+def test_a_pool_that_needs_taps_is_left(pool):
+    net = nn.Sequential(nn.MaxPool2d(3, 2), nn.AdaptiveAvgPool2d(1))
+    report = convert(net, pool, replace=("max", "global"))
+    assert [row.state for row in report.rows] == ["replaced", "left"]
+    assert "have no taps" in report.rows[1].reason or "no global form" in report.rows[1].reason
+    assert isinstance(net[1], nn.AdaptiveAvgPool2d)
+
+
+def test_other_sizes_and_indices_are_left():
+    net = nn.Sequential(nn.MaxPool2d(2), nn.AdaptiveAvgPool2d((2, 1)), nn.AdaptiveMaxPool2d(1, return_indices=True))
+    report = convert(net, "mixed", replace=("max", "global"))
+    assert [row.reason for row in report.left] == [
+        "adaptive: its windows differ in size",
+        "return_indices: a learned pool has none",
+    ]
+
+
+def test_a_mean_of_another_tensor_stays():
+    class Tokens(nn.Module):
+        def forward(self, x):
+            return x.flatten(2).mean((1, 2)) + x[None].mean((2, 3)).sum()
+
+    net = Tokens()
+    expected = net(X)
+    report = convert(nn.Sequential(net, nn.MaxPool1d(2)), "mixed", replace=("max", "global"))
+    assert_close(net(X), expected)  # the second looks like a map's, and is not when it runs
+    assert [row.name for row in report.rows if row.kind == "global"] == ["0.mean_0"]
+
+
+def test_downsampling_knows_global_pools():
+    assert downsampling(nn.AdaptiveAvgPool2d(1))
+    net = nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.AdaptiveAvgPool2d(1))
+    report = convert(net, "mixed", replace=("max", "global"), only=downsampling)
+    assert [row.name for row in report.replaced] == ["1"]
+
+
+def test_a_fresh_head_is_converted_again():
+    net = nn.Sequential(nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1))
+    convert(net, "mixed", replace=("max", "global"))
+    net[1] = nn.AdaptiveAvgPool2d(1)  # as timm's reset_classifier does
+    old = copy.deepcopy(net)
+    report = convert(net, "mixed", replace=("max", "global"))
+    assert [row.name for row in report.replaced] == ["1"]
+    assert_close(net(X), old(X))

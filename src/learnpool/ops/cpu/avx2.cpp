@@ -12,7 +12,7 @@
 #include "run.h"
 
 namespace learnpool {
-const Kernels avx2{"avx2", isa_avx2::LANES<float>, isa_avx2::run<false>, isa_avx2::run<true>};
+const Kernels avx2{"avx2", isa_avx2::LANES<float>, isa_avx2::run};
 }  // namespace learnpool
 #if defined(__clang__)
 #pragma clang attribute pop

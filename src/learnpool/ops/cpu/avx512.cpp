@@ -12,7 +12,7 @@
 #include "run.h"
 
 namespace learnpool {
-const Kernels avx512{"avx512", isa_avx512::LANES<float>, isa_avx512::run<false>, isa_avx512::run<true>};
+const Kernels avx512{"avx512", isa_avx512::LANES<float>, isa_avx512::run};
 }  // namespace learnpool
 #if defined(__clang__)
 #pragma clang attribute pop

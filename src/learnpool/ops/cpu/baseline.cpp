@@ -6,5 +6,5 @@
 #include "run.h"
 
 namespace learnpool {
-const Kernels baseline{"baseline", isa_baseline::LANES<float>, isa_baseline::run<false>, isa_baseline::run<true>};
+const Kernels baseline{"baseline", isa_baseline::LANES<float>, isa_baseline::run};
 }  // namespace learnpool

@@ -11,12 +11,8 @@ namespace learnpool {
 
 enum class Type { Float, Double, Half, BFloat16 };
 
-// What is computed of a region: a tree; or by stochastic pooling a cell picked at random, or the expected pick.
-enum class Rule { Tree, Pick, Expect };
-
 // What is asked.
 struct Pooling {
-  Rule rule = Rule::Tree;
   Program program;
   int64_t dims = 2;
   Axis d, h, w;  // those of 1d and 2d input that it does not have are of one cell
@@ -89,12 +85,11 @@ struct Call {
   Items items;
 };
 
-// One instruction set's kernels; each runs items [begin, end).
+// One instruction set's kernels; they run items [begin, end).
 struct Kernels {
   const char* name;
   int64_t lanes;  // of float
-  void (*forward)(const Call&, int64_t begin, int64_t end);
-  void (*backward)(const Call&, int64_t begin, int64_t end);
+  void (*run)(const Call&, int64_t begin, int64_t end);
 };
 
 extern const Kernels baseline, avx2, avx512;

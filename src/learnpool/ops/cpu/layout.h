@@ -18,11 +18,10 @@ namespace LEARNPOOL_ISA {
 // A vector of outputs of which some do not exist, or some of their cells.
 template <class A>
 struct Edge {
-  Vec<A> count;   // what an average divides by
-  Mask<A> live;   // whether the output exists
-  Mask<A> first;  // its first tap that exists, -1 if none does
-  bool clipped;   // whether an output that exists lacks a cell
-  bool left;      // whether none lacks other cells than of taps 0, 3 and 6: the first column of a window of three
+  Vec<A> n, divisor;  // its cells that exist; what an average divides by
+  Mask<A> live;       // whether the output exists
+  Mask<A> first;      // its first tap that exists, -1 if none does
+  bool left;          // whether none lacks other cells than of taps 0, 3 and 6: the first column of a window of three
 };
 
 template <class A>
@@ -33,15 +32,16 @@ struct Block {
 
 // Vectors of outputs [begin, end) of a plane's, and the positions [from, to) of all maps that nothing can reach any more when
 // they and those before are done.
-struct Band {
+struct Piece {
   int64_t begin, end, from, to;
 };
 
-constexpr int64_t BAND = PIECE_BYTES / LEARNPOOL_BYTES;  // vectors of outputs
+constexpr int64_t PIECE = PIECE_BYTES / LEARNPOOL_BYTES;  // vectors of outputs
 
-// How many of a band's vectors are whole, and how many lack at most cells of the first column: those come first, in this order.
-struct BandOrder {
-  int64_t whole, left;
+// Vectors of outputs [begin, end) of one piece without a gap between them. How many are whole, and how many lack at most cells of
+// the first column: in `sorted` those come first, in this order.
+struct Run {
+  int64_t begin, end, whole, left;
 };
 
 template <class A>
@@ -57,12 +57,12 @@ class PlaneLayout {
   int64_t *row, *column;             // where each row of input begins in scratch, and in a row its first cells
   int64_t *row_in_map, *output_row;  // where each row of input begins in its map, each row of outputs in theirs
   const Block<A>* blocks;            // vectors with at least one output
-  const Block<A>* sorted;            // the same; every BAND of them as its BandOrder says
-  const BandOrder* order;
+  const Block<A>* sorted;            // the same; within each run in its order
+  std::vector<Run> runs;
   int64_t block_count;
 
   PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
-    map = pitch_.size() + LANES<A>;  // vectors end behind it
+    map = pitch_.size() + 2 * LANES<A>;  // pairs of vectors end behind it
     maps = pool_.d.phases() * pool_.h.phases() * pool_.w.phases();
     list_taps(scratch);
     list_rows(scratch);
@@ -155,8 +155,9 @@ class PlaneLayout {
 
   // An output along one axis.
   struct AxisOutput {
-    int64_t count, first;  // what an average divides by; its first tap that exists, -1 if none does
-    bool whole, left;      // whether all its taps do; whether all but perhaps the first do
+    int64_t n, divisor;  // its cells that exist; what an average divides by
+    int64_t first;       // its first tap that exists, -1 if none does
+    bool whole, left;    // whether all its taps do; whether all but perhaps the first do
   };
 
   std::vector<AxisOutput> list_axis_outputs(const Axis& axis) const {
@@ -164,8 +165,8 @@ class PlaneLayout {
     outputs.reserve(axis.out);
     for (int64_t o = 0; o < axis.out; ++o) {
       const Axis::Range taps = axis.taps(o);
-      outputs.push_back({axis.count(o, pool_.count_include_pad), taps.size() == 0 ? -1 : taps.begin, taps.size() == axis.kernel,
-                         taps.begin <= 1 && taps.end == axis.kernel});
+      outputs.push_back({taps.size(), axis.count(o, pool_.count_include_pad), taps.size() == 0 ? -1 : taps.begin,
+                         taps.size() == axis.kernel, taps.begin <= 1 && taps.end == axis.kernel});
     }
     return outputs;
   }
@@ -204,7 +205,6 @@ class PlaneLayout {
         continue;
       }
       bool whole = true, some = false;
-      edges->clipped = false;
       edges->left = pool_.w.kernel % 3 == 0;
       for (int64_t i = 0; i < LANES<A>; ++i, advance(o, 1)) {
         const bool live = o.d < pool_.d.out && o.h < pool_.h.out && o.w < pool_.w.out;
@@ -219,33 +219,36 @@ class PlaneLayout {
 
   void sort_blocks(Scratch& scratch) {
     Block<A>* copy = scratch.take<Block<A>>(block_count);
-    BandOrder* orders = scratch.take<BandOrder>(divide_up(block_count, BAND));
     sorted = copy;
-    order = orders;
-    for (int64_t b = 0; b < block_count; b += BAND, ++orders) {
-      const Block<A>*from = blocks + b, *end = blocks + std::min(b + BAND, block_count), *first = copy;
-      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge == nullptr; });
-      orders->whole = copy - first;
-      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge != nullptr && block.edge->left; });
-      orders->left = copy - first - orders->whole;
-      copy = std::copy_if(from, end, copy, [](const Block<A>& block) { return block.edge != nullptr && !block.edge->left; });
+    for (int64_t b = 0, end; b < block_count; b = end) {
+      end = b + 1;
+      while (end < block_count && end % PIECE != 0 && blocks[end].at == blocks[end - 1].at + LANES<A>) ++end;
+      auto copy_those = [&](auto condition) {
+        const Block<A>* first = copy;
+        copy = std::copy_if(blocks + b, blocks + end, copy, condition);
+        return copy - first;
+      };
+      const int64_t whole = copy_those([](const Block<A>& block) { return block.edge == nullptr; });
+      const int64_t left = copy_those([](const Block<A>& block) { return block.edge != nullptr && block.edge->left; });
+      copy_those([](const Block<A>& block) { return block.edge != nullptr && !block.edge->left; });
+      runs.push_back({b, end, whole, left});
     }
   }
 
   // Lane i of an edge is an output; returns whether all its cells exist.
   bool describe(const AxisOutput& d, const AxisOutput& h, const AxisOutput& w, int64_t i, Edge<A>& edge) const {
     const bool whole = d.whole && h.whole && w.whole, empty = d.first < 0 || h.first < 0 || w.first < 0;
-    edge.count[i] = A(std::max<int64_t>(1, d.count * h.count * w.count));
+    edge.n[i] = A(d.n * h.n * w.n);
+    edge.divisor[i] = A(std::max<int64_t>(1, d.divisor * h.divisor * w.divisor));
     edge.live[i] = -1;
     edge.first[i] = empty ? -1 : (d.first * pool_.h.kernel + h.first) * pool_.w.kernel + w.first;
-    edge.clipped |= !whole;
     edge.left &= d.whole && h.whole && w.left;
     return whole;
   }
 
   // Lane i is none.
   static bool leave_out(int64_t i, Edge<A>& edge) {
-    edge.count[i] = A(1);
+    edge.n[i] = edge.divisor[i] = A(1);
     edge.live[i] = 0;
     edge.first[i] = -1;
     return false;

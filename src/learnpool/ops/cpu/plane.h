@@ -4,52 +4,35 @@
 #include "headers.h"
 #include "isa.h"
 #include "layout.h"
+#include "pipeline.h"
 #include "random.h"
 #include "scratch.h"
-#include "tree.h"
 #include "vec.h"
 
 namespace learnpool {
 namespace LEARNPOOL_ISA {
 
-// The gradients of the responses of a plane: maps of the outputs' pitch, with zeros before and behind.
+// Scratch and layout, which the pipeline is made for.
 template <class A>
-struct ResponseGrads {
-  int64_t size;                  // from one row of to_dot to the next
-  A *to_mean, *to_max, *to_dot;  // at output 0
-  Lane<A>*winner, *live;         // the tap that holds the maximum; whether there is an output
-  A* to_min = nullptr;           // of a tree with a minimum
-  Lane<A>* min_winner = nullptr;
+struct PlaneMemory {
+  Scratch scratch_memory;
+  const PlaneLayout<A> layout;
+  // In whole vectors: those of outputs then do not cross a line of the cache.
+  const int64_t margin;
 
-  ResponseGrads(const Pooling& pool, const PlaneLayout<A>& layout, Scratch& scratch) {
-    // In whole vectors: those of outputs then do not cross a line of the cache.
-    const int64_t margin = divide_up(layout.margin, LANES<A>) * LANES<A>;
-    size = margin + (divide_up(layout.map, LANES<A>) + 1) * LANES<A>;
-    to_mean = scratch.take<A>(size) + margin;
-    to_max = scratch.take<A>(size) + margin;
-    winner = scratch.take<Lane<A>>(size) + margin;
-    live = scratch.take<Lane<A>>(size) + margin;
-    const int64_t rows = pool.rule == Rule::Expect ? 1 : pool.program.weights;
-    to_dot = scratch.take<A>(rows * size) + margin;
-    if (pool.program.has_min) {
-      to_min = scratch.take<A>(size) + margin;
-      min_winner = scratch.take<Lane<A>>(size) + margin;
-    }
-    for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) std::fill_n(live + layout.output_row[r], pool.w.out, Lane<A>(-1));
-  }
+  explicit PlaneMemory(const Call& call) : layout(call, scratch_memory), margin(divide_up(layout.margin, LANES<A>) * LANES<A>) {}
 };
 
-// What a thread keeps for the planes it works on, and where the parameters and gradients of the present one are.
+// Where the parameters and gradients of the present plane are, and all that is computed of it.
 template <class A>
-struct Plane {
-  const Call& call;
-  Scratch scratch;
-  const PlaneLayout<A> layout;
-  const ResponseGrads<A> grads;
-  Region<A, AnyProgram> region;
-  SharedSums<A> sums;
+struct Plane : PlaneMemory<A>, Pipeline<A> {
+  using Number = A;
+  using Span = Run;
+  using PlaneMemory<A>::layout;
+  using Pipeline<A>::call;
+  using Pipeline<A>::responses;
   A *x, *outputs, *gradients, *line;  // cells; values of outputs, or their gradients; gradients of cells; a row to widen halves
-  A* dense;                           // weights that all lanes share, [weights][taps] without gaps
+  A *dense, *dot_weights;             // weights that all lanes share, [rows][taps] and [inner products][taps] without gaps
   const A *weight = nullptr, *mix = nullptr;
   A *dweight, *dmix;       // in the item's slice; backward only
   const uint32_t* order;   // at each position, which output it is: for random picks
@@ -58,48 +41,67 @@ struct Plane {
   int64_t prefetch_bytes;  // of either, for each vector of outputs
 
   explicit Plane(const Call& call)
-      : call(call),
-        layout(call, scratch),
-        grads(call.pool, layout, scratch),
-        region(call.pool.program, scratch),
-        sums(call.pool, scratch) {
+      : PlaneMemory<A>(call),
+        Pipeline<A>(call, call.memory.weight.region != 0 || call.memory.mix.region != 0, this->scratch_memory,
+                    this->margin + layout.map + LANES<A>, this->margin, PIECE) {
     const Pooling& pool = call.pool;
+    Scratch& scratch = this->scratch_memory;
     const int64_t size = layout.maps * layout.map + LANES<A>;
     const bool halves = pool.type == Type::Half || pool.type == Type::BFloat16;
     x = scratch.take<A>(size);
     gradients = scratch.take<A>(pool.backward ? size : 0);
     outputs = scratch.take<A>(layout.map + LANES<A>);
     line = scratch.take<A>(halves ? std::max(pool.cells(), pool.outputs()) : 0);  // with padding there may be more outputs
-    dense = scratch.take<A>(pool.program.weights * pool.taps());
-    if (pool.rule == Rule::Pick) order = number_outputs();
+    dense = scratch.take<A>(pool.program.weight_rows() * pool.taps());
+    dot_weights = scratch.take<A>(int64_t(this->dots.size()) * pool.taps());
+    for (int64_t b = 0; b < layout.block_count; ++b) describe_block(layout.blocks[b]);
+    if (this->picks()) order = number_outputs();
   }
 
   // The next plane's cells and this one's gradients on their way to the cache, while vector `block` of outputs is computed.
-  template <bool BACKWARD>
   INLINE void prefetch(int64_t block) const {
     for (int64_t i = block * prefetch_bytes; i < (block + 1) * prefetch_bytes; i += 64) {
       if (next != 0) __builtin_prefetch(reinterpret_cast<const void*>(next + i), 0, 2);
-      if (BACKWARD && own != 0) __builtin_prefetch(reinterpret_cast<const void*>(own + i), 1, 2);
+      if (own != 0) __builtin_prefetch(reinterpret_cast<const void*>(own + i), 1, 2);
     }
   }
 
+  // The weights of the regions from `at` on.
+  void describe_weights(int64_t row, int64_t at, Region<A>& region) const {
+    const Parameter& strides = call.memory.weight;
+    region.taps = call.pool.taps();
+    region.backward = call.pool.backward;
+    region.per_lane = this->per_lane;
+    region.weights = this->per_lane ? weight + row * strides.row + at : dense + row * region.taps;
+    region.step = this->per_lane ? strides.tap : 1;
+  }
+
+  Band get_band(const Run& run) const { return {layout.blocks[run.begin].at, (run.end - run.begin) * LANES<A>}; }
+
+  // In plane_respond.h.
+  template <class U, bool PER_LANE>
+  static void respond_alone(const Plane& plane, const Pass<Plane>& pass, const Run& run, Vec<A>& finite);
+  static auto choose_group(const Plane& plane, bool statistics, int64_t dots)
+      -> void (*)(const Plane&, const Pass<Plane>&, const Run&, Vec<A>&);
+
  private:
+  void describe_block(const Block<A>& block) {
+    const bool whole = block.edge == nullptr;
+    const Vec<A> taps = broadcast<A>(A(call.pool.taps()));
+    store(responses.n + block.at, whole ? taps : block.edge->n);
+    store(responses.divisor + block.at, whole ? taps : block.edge->divisor);
+    store(responses.live + block.at, whole ? ~Mask<A>{} : block.edge->live);
+  }
+
   const uint32_t* number_outputs() {
     const Pooling& pool = call.pool;
+    Scratch& scratch = this->scratch_memory;
     uint32_t* numbers = scratch.take<uint32_t>(layout.map + LANES<A>);
     for (int64_t r = 0; r < pool.d.out * pool.h.out; ++r) {
       for (int64_t ow = 0; ow < pool.w.out; ++ow) numbers[layout.output_row[r] + ow] = uint32_t(r * pool.w.out + ow);
     }
     return numbers;
   }
-};
-
-// What is done to a band whose cells (and the gradients of its outputs) are in scratch.
-template <class A>
-struct Steps {
-  bool (*pool)(Plane<A>& plane, const Band& band);
-  bool finds_infinity;  // or NaN, anywhere: then that returns false, and the careful step has to do it again
-  void (*compute_grads)(Plane<A>& plane, const Band& band);  // backward only
 };
 
 }  // namespace LEARNPOOL_ISA

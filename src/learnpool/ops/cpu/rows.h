@@ -1,6 +1,7 @@
 // Rows of cells between memory and scratch: copied, or deinterleaved by stride phase.
 #pragma once
 
+#include "halves.h"
 #include "headers.h"
 #include "isa.h"
 #include "vec.h"
@@ -118,15 +119,6 @@ INLINE void convert_row(const T* from, U* to, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) store_as<A, true>(to + i, load_as<A, true>(from + i, lanes), lanes);
   if (i < n) store_as<A, false>(to + i, load_as<A, false>(from + i, n - i), n - i);
-}
-
-// The same where pairs of vectors are as load_pair leaves them.
-template <class A, class T>
-INLINE void convert_pairs(const A* from, T* to, int64_t n) {
-  constexpr int64_t lanes = LANES<A>;
-  int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) store_pair<A>(to + i, load<Vec<A>>(from + i), load<Vec<A>>(from + i + lanes));
-  convert_row<A>(from + i, to + i, n - i);
 }
 
 // Numbers on their way between memory and scratch: halves pass through a row of floats.

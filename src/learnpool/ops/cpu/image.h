@@ -1,0 +1,135 @@
+// What a thread keeps for channels_last images: a vector is LANES neighbouring channels of one output.
+//
+// A band is neighbouring outputs of a row, all their channels one behind another, in whole vectors. Cells are read where they are;
+// halves, and channels that do not fill their vectors, are copied into scratch first.
+#pragma once
+
+#include "headers.h"
+#include "isa.h"
+#include "output_taps.h"
+#include "pipeline.h"
+#include "random.h"
+#include "scratch.h"
+#include "vec.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+// A tap of an output: where its cell begins, and the cell's gradient, counted from those of the first one listed. fresh: no output
+// before this one met the cell.
+struct CellTap {
+  int64_t tap, from, to;
+  bool fresh;
+};
+
+// The taps of outputs that lie alike, and their weights, [rows][taps] and [inner products][taps].
+template <class A>
+struct TapTable {
+  OutputTaps::List down{-1, -1}, across{-1, -1};
+  int64_t count = 0;
+  CellTap* taps = nullptr;
+  A *weights = nullptr, *dot_weights = nullptr;
+};
+
+// Cells that outputs of a row are the first to meet: where their rows begin in the image, at most so many.
+struct NewRows {
+  int64_t count = 0, first[4] = {};
+};
+
+// One output of a band.
+template <class A>
+struct ImageOutput {
+  const TapTable<A>* table;
+  int64_t at;       // its first channel in maps
+  const A* x;       // its first cell
+  A* dx;            // and that one's gradient, or null
+  const A* weight;  // parameters of its lanes, where they have their own
+  A *dweight, *dmix;
+  uint32_t number;  // in the image: for random picks
+  // Of an output further on: cells that it is the first to meet.
+  const NewRows* next_rows;
+  int64_t next_column, next_columns;
+};
+
+template <class A>
+struct ImageBand {
+  const ImageOutput<A>* outputs;
+  int64_t count;
+};
+
+struct ImageMemory {
+  Scratch scratch_memory;
+};
+
+template <class A>
+struct Image : ImageMemory, Pipeline<A> {
+  using Number = A;
+  using Span = ImageBand<A>;
+  const int64_t width;    // from output to output of a band: channels in whole vectors
+  const int64_t outputs;  // of a band, at most
+  const A* zeros;
+  uint32_t *key_low, *key_high;  // of random picks in the present image, by channel of the item
+  // The present image in memory, from the first channel of the item on: cells and their gradients, or null; bytes of a number and
+  // of a cell. And the outputs of the present band, if they are used where they are.
+  const char *cells = nullptr, *gradients = nullptr;
+  int64_t element_bytes = 0, cell_bytes = 0;
+  const A* values = nullptr;
+
+  explicit Image(const Call& call) : Image(call, divide_up(call.items.channel_step, LANES<A>) * LANES<A>) {}
+
+  // On their way to the cache: channels from c on, in a line of it, of cells that an output further on is the first to meet, as the
+  // hardware prefetcher misses these strided cells, and of this output itself.
+  INLINE void prefetch(const ImageOutput<A>& output, int64_t c) const {
+    const int64_t byte = c * element_bytes;
+    if (byte % 64 != 0) return;
+    if (values != nullptr) __builtin_prefetch(values + output.at + c, 1, 3);
+    for (int64_t row = 0; row < output.next_rows->count; ++row) {
+      const int64_t first = (output.next_rows->first[row] + output.next_column) * cell_bytes + byte;
+      for (int64_t i = 0; i < output.next_columns; ++i) {
+        __builtin_prefetch(cells + first + i * cell_bytes, 0, 2);
+        if (gradients != nullptr) __builtin_prefetch(gradients + first + i * cell_bytes, 1, 2);
+      }
+    }
+  }
+
+  // The weights of an output's channels from c on.
+  void describe_weights(const ImageOutput<A>& output, int64_t row, int64_t c, Region<A>& region) const {
+    const Parameter& strides = this->call.memory.weight;
+    region.taps = this->call.pool.taps();
+    region.backward = this->call.pool.backward;
+    region.per_lane = this->per_lane;
+    region.weights = output.weight + row * strides.row + (this->per_lane ? c : 0);
+    region.step = strides.tap;
+  }
+
+  // In image_respond.h.
+  template <class U, bool PER_LANE>
+  static void respond_alone(const Image& image, const Pass<Image>& pass, const Span& band, Vec<A>& finite);
+  static auto choose_group(const Image& image, bool statistics, int64_t dots)
+      -> void (*)(const Image&, const Pass<Image>&, const Span&, Vec<A>&);
+
+ private:
+  static constexpr int64_t BAND_NUMBERS = 512;  // what belongs to so many channels stays in the first cache
+
+  Image(const Call& call, int64_t width) : Image(call, width, choose_outputs(call, width)) {}
+  Image(const Call& call, int64_t width, int64_t outputs)
+      : Pipeline<A>(call, call.memory.weight.channel != 0 || call.memory.mix.channel != 0, scratch_memory, outputs * width, 0,
+                    outputs * width / LANES<A>),
+        width(width),
+        outputs(outputs) {
+    zeros = scratch_memory.take<A>(width);
+    if (this->picks()) {
+      key_low = scratch_memory.take<uint32_t>(width);
+      key_high = scratch_memory.take<uint32_t>(width);
+    }
+  }
+
+  // Where regions have their own parameters, one.
+  static int64_t choose_outputs(const Call& call, int64_t width) {
+    if (call.memory.weight.region != 0 || call.memory.mix.region != 0) return 1;
+    return std::max<int64_t>(1, std::min(call.pool.w.out, BAND_NUMBERS / width));
+  }
+};
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

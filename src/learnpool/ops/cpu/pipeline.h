@@ -1,0 +1,164 @@
+// respond -> evaluate -> backpropagate -> gather, for any source of cells: what a thread keeps, and how responses are grouped.
+#pragma once
+
+#include "band.h"
+#include "headers.h"
+#include "isa.h"
+#include "nodes.h"
+#include "responses.h"
+#include "scratch.h"
+#include "vec.h"
+
+namespace learnpool {
+namespace LEARNPOOL_ISA {
+
+// Inner products that are summed up together: as many as there are registers for.
+constexpr int64_t MOST_DOTS = LEARNPOOL_BYTES == 64 ? 7 : 4;
+constexpr int64_t count_together(int64_t left) { return left >= MOST_DOTS ? MOST_DOTS : left < 4 ? left : 4; }
+
+// What every source of cells has. Plane: contiguous rows. Image: channels.
+template <class A>
+struct Pipeline {
+  const Call& call;
+  const bool per_lane;  // the lanes of a vector have parameters of their own
+  Scratch& scratch;
+  Responses<A> responses;
+  Nodes<A> nodes;
+  WeightSums<A> sums;
+  // What gather needs of the extremes and the mean (zeros if there is none), and of responses that give c w.
+  A *to_max, *winner, *to_mean;
+  bool has_statistics = false;
+  const std::vector<int64_t> dots;  // responses
+  int64_t learned_dots = 0;         // the first of them learn
+  A* to_dot = nullptr;              // slot of the first, then by responses.size
+  std::vector<int64_t> others;      // responses that are neither
+
+  // Maps of `size` places, `margin` of them before the first region; bands of at most `most` vectors.
+  Pipeline(const Call& call, bool per_lane, Scratch& scratch, int64_t size, int64_t margin, int64_t most)
+      : call(call),
+        per_lane(per_lane),
+        scratch(scratch),
+        responses(call, scratch, size, margin, most * LANES<A>, per_lane),
+        nodes(call, responses, scratch, most),
+        sums(call.pool, scratch),
+        dots(list_dots(call.pool.program)) {
+    if (!dots.empty()) to_dot = responses.slot(dots[0]);
+    to_max = winner = to_mean = scratch.take<A>(size) + margin;
+    for (size_t r = 0; r < call.pool.program.responses.size(); ++r) sort_response(int64_t(r));
+  }
+  Pipeline(const Pipeline&) = delete;
+
+  // Row of weight of an inner product.
+  int64_t dot_row(int64_t d) const { return call.pool.program.responses[dots[d]].weight; }
+
+  bool picks() const { return call.pool.program.responses[0].kind == Kind::Pick; }
+
+  // A band whose responses are known: its values into `outputs`, or on from their gradients there. Returns whether all numbers were
+  // finite; if not, and it was not careful, it has to be done again.
+  template <bool CAREFUL>
+  bool finish_band(const Band& band, A* outputs, Vec<A> finite) {
+    if (!CAREFUL && has_nan<A>(finite)) return false;
+    nodes.template evaluate<CAREFUL>(band, call.pool.backward ? nullptr : outputs, finite);
+    if (call.pool.backward) nodes.template backpropagate<CAREFUL>(band, outputs, finite);
+    return CAREFUL || !has_nan<A>(finite);
+  }
+
+ private:
+  void sort_response(int64_t r) {
+    const Response& response = call.pool.program.responses[r];
+    if (response.kind == Kind::Max) {
+      to_max = responses.slot(r);
+      winner = responses.slot(r, 1);
+    } else if (response.kind == Kind::Avg) {
+      to_mean = responses.slot(r);
+    } else if (response.kind == Kind::Dot) {
+      learned_dots += response.weight < call.pool.program.weights;
+    } else {
+      others.push_back(r);
+    }
+    has_statistics |= response.kind == Kind::Max || response.kind == Kind::Avg;
+  }
+};
+
+// One walk over the cells of a span of outputs: the responses it computes, by their slots.
+template <class Source>
+struct Pass {
+  using A = typename Source::Number;
+  void (*respond)(const Source&, const Pass&, const typename Source::Span&, Vec<A>& finite) = nullptr;
+  int64_t response = -1;                                 // of a unit alone
+  A *max = nullptr, *winner = nullptr, *mean = nullptr;  // of a group; null: not needed
+  int64_t dot = 0;                                       // the first of several
+  bool is_first = false;
+};
+
+// All passes of one unit over the cells of a vector of regions.
+template <bool LACKS, int PASS = 0, class U, class Taps, class A>
+INLINE void add_taps(U& unit, const Taps& taps, const Region<A>& region) {
+  const int64_t count = taps.size();
+  unit.template begin<PASS>(region);
+  for (int64_t i = 0; i < count; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
+  if constexpr (PASS + 1 < U::PASSES) add_taps<LACKS, PASS + 1>(unit, taps, region);
+}
+
+template <bool CAREFUL, class Source>
+Pass<Source> make_pass_alone(const Source& source, int64_t r) {
+  Pass<Source> pass;
+  pass.response = r;
+  pass.respond = with_unit<typename Source::Number, CAREFUL>(source.call.pool.program.responses[r].kind, [&](auto unit) {
+    using U = typename decltype(unit)::Unit;
+    return source.per_lane ? Source::template respond_alone<U, U::DOT> : Source::template respond_alone<U, false>;
+  });
+  return pass;
+}
+
+// Each response by itself, whatever numbers there are.
+template <class Source>
+std::vector<Pass<Source>> make_careful_passes(const Source& source) {
+  std::vector<Pass<Source>> passes;
+  for (size_t r = 0; r < source.call.pool.program.responses.size(); ++r) {
+    passes.push_back(make_pass_alone<true>(source, int64_t(r)));
+  }
+  return passes;
+}
+
+// Extremes and mean with one inner product; some inner products; each other response by itself.
+template <class Source>
+std::vector<Pass<Source>> make_fast_passes(const Source& source) {
+  const std::vector<Response>& all = source.call.pool.program.responses;
+  std::vector<Pass<Source>> passes;
+  Pass<Source> statistics;
+  for (int64_t r = 0; r < int64_t(all.size()); ++r) {
+    if (all[r].kind == Kind::Max) statistics.max = source.responses.slot(r), statistics.winner = source.responses.slot(r, 1);
+    else if (all[r].kind == Kind::Avg) statistics.mean = source.responses.slot(r);
+    else if (all[r].kind != Kind::Dot || source.per_lane) passes.push_back(make_pass_alone<false>(source, r));
+  }
+  const int64_t count = source.per_lane ? 0 : int64_t(source.dots.size());
+  auto add_group = [&](Pass<Source> pass, bool has_statistics, int64_t begin, int64_t end) {
+    pass.dot = begin;
+    pass.respond = Source::choose_group(source, has_statistics, end - begin);
+    passes.push_back(pass);
+    return end;
+  };
+  int64_t d = source.has_statistics ? add_group(statistics, true, 0, std::min<int64_t>(1, count)) : 0;
+  while (d < count) d = add_group({}, false, d, d + count_together(count - d));
+  passes[0].is_first = true;
+  return passes;
+}
+
+// The function of a group of responses: GROUP::respond<TAPS, STATISTICS, DOTS, BACKWARD>.
+template <class Group, int TAPS>
+auto choose_group(bool statistics, int64_t dots, bool backward) {
+  if (statistics && backward)
+    return dots == 0 ? Group::template respond<TAPS, true, 0, true> : Group::template respond<TAPS, true, 1, true>;
+  if (statistics) return dots == 0 ? Group::template respond<TAPS, true, 0, false> : Group::template respond<TAPS, true, 1, false>;
+  switch (dots) {
+    case 1: return Group::template respond<TAPS, false, 1, false>;
+    case 2: return Group::template respond<TAPS, false, 2, false>;
+    case 3: return Group::template respond<TAPS, false, 3, false>;
+    case 4: return Group::template respond<TAPS, false, 4, false>;
+    default: return Group::template respond<TAPS, false, MOST_DOTS, false>;
+  }
+}
+
+}  // namespace LEARNPOOL_ISA
+}  // namespace learnpool

@@ -92,7 +92,8 @@ def test_a_study_with_a_damaged_line_is_refused_or_says_the_same(trained):
     whole, content = read_study(file), file.read_bytes()
 
     def use():
-        assert read_study(file) in (whole, {})  # an empty file is a study of nothing
+        for name, line in read_study(file).items():  # an empty file is a study of nothing
+            assert {field: line[field] for field in whole[name]} == whole[name]
 
     for damaged in damage(content, ROUNDS):
         file.write_bytes(damaged)

@@ -21,9 +21,19 @@ from ..ops.rows import get_accumulation_dtype
 from ..parameters import TreeParameters
 from ..program import Kind, Op, Response, decode
 from ..tree import Filter, Tree
-from .pools import NEAR, FilterExplanation, GateExplanation, MixExplanation, PoolExplanation
+from .pools import (
+    NEAR,
+    FilterExplanation,
+    GateExplanation,
+    MixExplanation,
+    PoolExplanation,
+    RankExplanation,
+    ScalarExplanation,
+)
 from .positions import Grid, PositionTracker
 from .result import Explanation
+
+SYMBOLS = {Kind.SOFT: "β", Kind.LSE: "r", Kind.POWER: "p", Kind.ABS_POWER: "p"}
 
 
 def explain(model: nn.Module, batch: Any = None) -> Explanation:
@@ -93,13 +103,19 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
     """A pool's parameters, node by node; ``owners`` says which pool a parameter was met in first."""
     names = name_nodes(pool.tree)
     weight, a = _copy_to_cpu(pool.weight), _copy_to_cpu(pool.proportions())
-    mixes, gates, filters = [], [], []
+    mixes, gates, filters, scalars, ranks = [], [], [], [], []
     program = pool.program
     for node, node_name in zip(program.nodes, names, strict=True):
         sides = names[node.left], names[node.right]
         row = program.get_weight_row(node)
-        if node.op == Op.LEAF and program.get_kind(node) == Kind.DOT and row >= 0:
+        kind = program.get_kind(node)
+        scalar = program.responses[node.response].scalar if node.op == Op.LEAF else -1
+        if kind == Kind.DOT and row >= 0:
             filters.append(FilterExplanation(node_name, weight[row]))
+        elif kind == Kind.RANK and 0 <= row < program.weights:
+            ranks.append(RankExplanation(node_name, weight[row]))
+        elif kind in SYMBOLS and 0 <= scalar < program.mixes:
+            scalars.append(ScalarExplanation(node_name, SYMBOLS[kind], a[scalar]))
         elif node.op == Op.GATE:
             gates.append(GateExplanation(node_name, *sides, weight[row]))
         elif node.op == Op.MIX:
@@ -119,6 +135,8 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
         tuple(mixes),
         tuple(gates),
         tuple(filters),
+        tuple(scalars),
+        tuple(ranks),
     )
 
 

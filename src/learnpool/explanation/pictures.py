@@ -19,7 +19,14 @@ from torch import Tensor
 
 from ..formatting import format_number
 from ..ops.window import format_size
-from .pools import FilterExplanation, GateExplanation, MixExplanation, PoolExplanation
+from .pools import (
+    FilterExplanation,
+    GateExplanation,
+    MixExplanation,
+    PoolExplanation,
+    RankExplanation,
+    ScalarExplanation,
+)
 from .positions import Grid
 from .tables import average_bank, describe_pool
 
@@ -45,7 +52,7 @@ def draw(pools: Sequence[PoolExplanation], image: Tensor | None) -> Figure:
         mapped = [] if image is None or pool.regions is None else [gate for gate in pool.gates if gate.map is not None]
         strips += [(TITLE + PANEL + FOOT, draw_gate, pool, gate, reach, image) for gate in mapped[:GATES]]
         masks = [*([] if mapped else pool.gates), *pool.filters]
-        rest = [(item, plane) for item in masks for plane in list_planes(pool)] + [(mix, None) for mix in pool.mixes]
+        rest = [(item, plane) for item in masks for plane in list_planes(pool)] + list_others(pool)
         across = int((WIDTH - 2 * EDGE + GAP) / (PANEL + GAP))
         for first in range(0, len(rest), across):
             row = rest[first : first + across]
@@ -140,15 +147,30 @@ def draw_row(page: Page, top: float, pool: PoolExplanation, row: Sequence[Any], 
     """Masks, filters and proportions side by side."""
     for place, (item, plane) in enumerate(row):
         axes = page.add_panel(EDGE + place * (PANEL + GAP), top + TITLE, PANEL, get_panel_height(item))
-        if isinstance(item, MixExplanation):
-            draw_mix(axes, item)
-        else:
-            draw_weight(axes, pool, item, reach, plane)
+        draw_item(axes, pool, item, reach, plane)
+
+
+def draw_item(axes: Any, pool: PoolExplanation, item: Any, reach: float, plane: int | None) -> None:
+    """Whatever a pool learned, in a panel."""
+    if isinstance(item, MixExplanation):
+        draw_mix(axes, item)
+    elif isinstance(item, ScalarExplanation):
+        draw_scalar(axes, item)
+    elif isinstance(item, RankExplanation):
+        draw_rank(axes, item)
+    else:
+        draw_weight(axes, pool, item, reach, plane)
+
+
+def list_others(pool: PoolExplanation) -> list[tuple[Any, None]]:
+    """What a pool learned but masks and filters."""
+    return [(item, None) for item in (*pool.mixes, *pool.scalars, *pool.ranks)]
 
 
 def get_panel_height(item: Any) -> float:
-    """One proportion is a bar, anything else fills its panel."""
-    return BAR if isinstance(item, MixExplanation) and item.a.numel() == 1 else PANEL
+    """One number is a bar, anything else fills its panel."""
+    is_bar = isinstance(item, ScalarExplanation) or (isinstance(item, MixExplanation) and item.a.numel() == 1)
+    return BAR if is_bar else PANEL
 
 
 def list_planes(pool: PoolExplanation) -> Sequence[int | None]:
@@ -192,6 +214,28 @@ def draw_mix(axes: Any, mix: MixExplanation) -> None:
         axes.text(0.03, 0.97, f"1: {mix.left}", transform=axes.transAxes, fontsize=8, color=LEFT, va="top")
         axes.text(0.97, 0.03, f"0: {mix.right}", transform=axes.transAxes, fontsize=8, color=RIGHT, ha="right")
         axes.set_xlabel(f"{len(values)} values, sorted", fontsize=8, color=GREY)
+
+
+def draw_scalar(axes: Any, scalar: ScalarExplanation) -> None:
+    """Where between average and max, or min, a leaf with one number lies."""
+    side = "max" if scalar.reach >= 0 else "min"
+    axes.barh([0], [min(abs(scalar.reach), 1)], color=LEFT, height=1)
+    axes.set(xlim=(0, 1), ylim=(-0.5, 0.5), xticks=[], yticks=[])
+    add_caption(axes, f"{scalar.symbol} of {scalar.name}", format_number(scalar.mean))
+    below = axes.transAxes + ScaledTranslation(0, -3 / 72, axes.figure.dpi_scale_trans)
+    axes.text(0, 0, "average", color=GREY, transform=below, fontsize=8, va="top")
+    axes.text(1, 0, side, color=LEFT, transform=below, fontsize=8, va="top", ha="right")
+
+
+def draw_rank(axes: Any, rank: RankExplanation) -> None:
+    """A bar for each place in the sorted region; the dashed line is average pooling."""
+    shares = rank.shares
+    axes.bar(range(len(shares)), shares, color=LEFT, width=0.8)
+    axes.axhline(1 / len(shares), color=GREY, linewidth=0.8, linestyle="--")
+    axes.axhline(0, color=GREY, linewidth=0.6)
+    axes.set(xticks=[], yticks=[])
+    add_caption(axes, f"w of {rank.name}", f"{format_number(min(shares))} to {format_number(max(shares))}")
+    label_sides(axes, "largest cell", "smallest")
 
 
 def label_sides(axes: Any, left: str, right: str) -> None:

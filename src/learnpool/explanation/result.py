@@ -39,6 +39,8 @@ class Explanation:
                 numbers[f"{pool.name}.{mix.name}.mean"] = mix.mean
                 if mix.a.numel() > 1:
                     numbers |= {f"{pool.name}.{mix.name}.min": mix.min, f"{pool.name}.{mix.name}.max": mix.max}
+            for scalar in pool.scalars:
+                numbers[f"{pool.name}.{scalar.name}.mean"] = scalar.mean
             for gate in pool.gates:
                 for name in ("mean", "near_0", "near_1", "entropy"):
                     if (value := getattr(gate, name)) is not None:

@@ -65,6 +65,11 @@ def make_rows(pool: PoolExplanation) -> list[tuple[str, ...]]:
             mean, entropy = format_number(gate.mean), f"{format_number(gate.entropy)} bit"
             near_0, near_1 = format_percent(gate.near_0), format_percent(gate.near_1)
         rows.append((gate.name, f"{gate.left} | {gate.right}", mean, "", "", near_0, near_1, entropy))
+    for scalar in pool.scalars:
+        limits = (format_number(scalar.min), format_number(scalar.max)) if scalar.value.numel() > 1 else ("", "")
+        words = f"{scalar.symbol}: {scalar.words}"
+        rows.append((scalar.name, words, format_number(scalar.mean), *limits, "", "", ""))
+    rows += [(rank.name, rank.words, *[""] * 6) for rank in pool.ranks]
     if not rows:
         name = pool.filters[0].name if pool.filters else "nothing to learn"
         rows.append((name, *[""] * 7))
@@ -99,6 +104,8 @@ def format_weights(pool: PoolExplanation) -> list[str]:
         lines += [f"  {line}".rstrip() for line in text.splitlines()]
     if len(banks) > BANKS:
         lines.append(f"  and {len(banks) - BANKS} more")
+    for rank in pool.ranks:
+        lines.append(f"  w of {rank.name}, largest cell first: {' '.join(map(format_number, rank.shares))}")
     return lines
 
 

@@ -18,13 +18,13 @@ from ...explanation.pictures import (
     GREY,
     INK,
     PALE,
-    draw_mix,
-    draw_weight,
+    draw_item,
     find_largest,
     get_panel_height,
+    list_others,
     list_planes,
 )
-from ...explanation.pools import MixExplanation, PoolExplanation
+from ...explanation.pools import PoolExplanation
 from .comparison import Comparison
 from .summary import PairedDifference, PoolSummary
 
@@ -129,16 +129,13 @@ def draw_masks(pool: PoolExplanation) -> Iterator[str]:
     items: list[tuple[Any, int | None]] = [
         (item, plane) for item in (*pool.gates, *pool.filters) for plane in list_planes(pool)
     ]
-    for item, plane in [*items, *((mix, None) for mix in pool.mixes)]:
+    for item, plane in [*items, *list_others(pool)]:
         high = get_panel_height(item) if get_panel_height(item) == BAR else PANEL
         with mpl.rc_context(PLAIN):
             width, height = PANEL + 0.1, high + 0.5
             figure = Figure(figsize=(width, height))
             axes = figure.add_axes((0.05 / width, 0.22 / height, PANEL / width, high / height))
-            if isinstance(item, MixExplanation):
-                draw_mix(axes, item)
-            else:
-                draw_weight(axes, pool, item, reach, plane)
+            draw_item(axes, pool, item, reach, plane)
             for text in axes.texts:
                 if text.get_transform() is axes.transData:
                     text.set_color(ON_CELLS)

@@ -82,7 +82,7 @@ $(AARCH64): $(CPP) $(VENV)/.installed
 # TRITON=3.6.0 tries another; the default is the one that the pinned torch brings on a GPU.
 TRITON ?= 3.7.1
 test-triton: .venv-triton-$(TRITON)/.installed
-	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton-$(TRITON)/bin/python -m pytest -n 2 tests/ops/test_triton.py tests/ops/test_triton_stochastic.py
+	LEARNPOOL_REQUIRE_TRITON=1 TRITON_INTERPRET=1 .venv-triton-$(TRITON)/bin/python -m pytest -n 2 tests/ops/test_triton.py tests/ops/test_triton_responses.py tests/ops/test_triton_stochastic.py
 	LEARNPOOL_REQUIRE_TRITON=1 .venv-triton-$(TRITON)/bin/python -m pytest -n 2 tests/ops/test_triton_compilation.py
 
 .venv-triton-$(TRITON)/.installed: $(VENV)/.installed

@@ -23,9 +23,10 @@ from triton.runtime import driver
 
 from learnpool import parse
 from learnpool.ops.triton import launch, stochastic_launch
-from learnpool.ops.triton.launch import Launch
+from learnpool.ops.triton.calls import Launch
 from learnpool.ops.window import Window
 from learnpool.program import decode
+from learnpool.tree import Avg, Blur, Gate, LogSumExp, Max, Min, Power, Rank, Soft
 
 TARGETS = {
     "sm_75": GPUTarget("cuda", 75, 32),
@@ -37,6 +38,16 @@ TARGETS = {
 THREADS = {"sm_75": 1024, "sm_80": 2048, "sm_90": 2048, "sm_100": 2048}  # of a multiprocessor
 SHARED = {"sm_75": 64, "sm_80": 164, "sm_90": 228, "sm_100": 228}  # KiB of it
 POOLS = ("half", "mixed", "gated", "filter", "tree2", "tree3")
+TREES = {  # a kind of response each, and a gate that another tree decides
+    "min": Min(),
+    "soft": Soft(),
+    "lse": LogSumExp(),
+    "power": Power(),
+    "abs_power": Power(absolute=True),
+    "rank": Rank(),
+    "blur": Blur(),
+    "gate_by": Gate(Max(), Avg(), by=Max(), bias=True),
+}
 WINDOWS = {"3×3/2": (3, 2, 1), "2×2/2": (2, 2, 0), "3×3/1": (3, 1, 1)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYOUTS = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -63,15 +74,15 @@ class Case:
         y = torch.empty(size, dtype=x.dtype, device="meta").to(memory_format=LAYOUTS[self.layout])
         if self.pool == "stochastic":
             return self.plan_picks(x, y, window)
-        tree = parse(self.pool).part().pool
-        grid = (1,) * window.dims
-        decoded = decode(tree.program)
+        tree = TREES.get(self.pool) or parse(self.pool).part().pool
+        program, grid = tree.fit(window.kernel), (1,) * window.dims
+        decoded = decode(program)
         weight = torch.empty((decoded.weights, 1, *grid, *window.kernel), device="meta")
         mix = torch.empty((decoded.mixes, 1, *grid), device="meta")
         if self.mode == "forward":
-            return [launch.plan_forward(x, weight, mix, y, tree.program, window)]
+            return [launch.plan_forward(x, weight, mix, y, program, window)]
         mask = (True, bool(decoded.weights), bool(decoded.mixes))
-        return launch.plan_backward(y, x, weight, mix, torch.empty_like(x), tree.program, window, mask).launches
+        return launch.plan_backward(y, x, weight, mix, torch.empty_like(x), program, window, mask).launches
 
     def plan_picks(self, x: torch.Tensor, y: torch.Tensor, window: Window) -> list[Launch]:
         """The launches of stochastic pooling in training."""

@@ -13,7 +13,6 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
-from learnpool.ops import cpu
 from learnpool.ops.triton import launch, stochastic_launch
 
 LIBRARY = torch.library.Library("learnpool", "IMPL")
@@ -27,7 +26,7 @@ KERNELS = {
 
 def register():
     """From now on ``torch.ops.learnpool.pool`` of CPU tensors is what it is of CUDA tensors, and layers call it."""
-    cpu._register = None  # no handles of the compiled library, by which layers on the CPU would pass it by
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, kernel in KERNELS.items():

@@ -35,7 +35,7 @@ import gpu_compilation
 import gpu_traffic
 import triton_interpreter
 from learnpool.ops import triton as gpu
-from learnpool.ops.triton import launch, tiles
+from learnpool.ops.triton import calls, tiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")  # numpy's
 triton_interpreter.register()
@@ -196,7 +196,7 @@ def test_regions_without_a_cell():
 
 def test_sizes_that_are_no_constants(monkeypatch, small_tiles):
     """From the 17th size on, a pool has one kernel for all sizes."""
-    monkeypatch.setattr(launch, "STATIC", 0)
+    monkeypatch.setattr(calls, "STATIC", 0)
     for size, layout in (((7, 9), "contiguous"), ((4, 5), "channels_last")):
         for tree, share in ((GATED, "layer"), (MIXED, "channel"), (ODD, "region_channel")):
             x = lay(distinct(2, 3, *size), layout, 2)
@@ -205,7 +205,7 @@ def test_sizes_that_are_no_constants(monkeypatch, small_tiles):
 
 @pytest.mark.parametrize("share", ["layer", "region_channel"])
 def test_offsets_of_64_bits(monkeypatch, share):
-    monkeypatch.setattr(launch, "FAR", 0)
+    monkeypatch.setattr(calls, "FAR", 0)
     for layout in LAYOUTS[:2]:
         x = lay(distinct(2, 3, 9, 8), layout, 2)
         compare(x, *parameters(ODD, W(3, 2, 1).of(), share, 3, (9, 8)), ODD, W(3, 2, 1).of())
@@ -270,9 +270,9 @@ def test_an_empty_batch(layout):
 @pytest.mark.parametrize("share", SHARES)
 def test_a_layer(share, layout, monkeypatch):
     """The kernels are reached through a layer and autograd, and give its values and gradients."""
-    calls = []
-    run = launch.Launch.run
-    monkeypatch.setattr(launch.Launch, "run", lambda self: (calls.append(self.kernel.__name__), run(self)))
+    runs = []
+    run = calls.Launch.run
+    monkeypatch.setattr(calls.Launch, "run", lambda self: (runs.append(self.kernel.__name__), run(self)))
     layer = Pool2d(ODD, 3, 2, 1, share=share, channels=3, grid=(5, 4))
     x = lay(distinct(2, 3, 9, 8, dtype=torch.float32), layout, 2).requires_grad_()
     y = layer(x)
@@ -282,7 +282,7 @@ def test_a_layer(share, layout, monkeypatch):
     assert_close(y, reference.forward(x, layer.weight, layer.mix, ODD.program, window), rtol=1e-4, atol=1e-5)
     theirs = reference.backward(grad, x, layer.weight, layer.mix, ODD.program, window)
     assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-    assert calls == ["forward", *(["send", "gather", "reduce", "reduce"] if "region" in share else ["backward"])]
+    assert runs == ["forward", *(["send", "gather", "reduce", "reduce"] if "region" in share else ["backward"])]
     assert y.is_contiguous(memory_format=torch.channels_last if layout == "channels_last" else torch.contiguous_format)
 
 
@@ -306,13 +306,13 @@ def test_warm_up_changes_nothing():
 
 def test_nothing_is_compiled_while_a_graph_is_captured(monkeypatch):
     layer, x = Pool2d(GATED, 3, 2, 1), distinct(1, 2, 5, 31, dtype=torch.float32)
-    monkeypatch.setattr(launch, "is_capturing", lambda x: True)
+    monkeypatch.setattr(calls, "is_capturing", lambda x: True)
     params = layer.weight.detach(), torch.empty(0, 1, 1, 1)
     with pytest.raises(gpu.CaptureError, match=r"learnpool::pool: the first call.*\[1, 2, 5, 31\].*warm_up"):
         gpu.pool(x, *params, GATED.program, *numbers(layer.window))
-    monkeypatch.setattr(launch, "is_capturing", lambda x: False)
+    monkeypatch.setattr(calls, "is_capturing", lambda x: False)
     gpu.warm_up(layer, x)
-    monkeypatch.setattr(launch, "is_capturing", lambda x: True)
+    monkeypatch.setattr(calls, "is_capturing", lambda x: True)
     layer(x.requires_grad_()).sum().backward()
 
 
@@ -357,7 +357,7 @@ def test_a_kernel_that_does_not_compile_is_replaced_by_the_reference(monkeypatch
     def fail(self):
         raise RuntimeError("PassManager::run failed")
 
-    monkeypatch.setattr(launch.Launch, "run", fail)
+    monkeypatch.setattr(calls.Launch, "run", fail)
     monkeypatch.setattr(gpu, "failures", {})
     x, window = distinct(1, 3, 9, 8), W(3, 2, 1).of()
     params = parameters(GATED, window, "layer", 3, (9, 8))

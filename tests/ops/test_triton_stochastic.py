@@ -18,7 +18,7 @@ from test_stochastic import compare
 
 import triton_interpreter
 from learnpool.ops import triton as gpu
-from learnpool.ops.triton import launch
+from learnpool.ops.triton import calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")  # numpy's
 triton_interpreter.register()
@@ -69,7 +69,7 @@ def test_a_kernel_that_does_not_compile_is_replaced_by_the_reference(monkeypatch
     def fail(self):
         raise RuntimeError("PassManager::run failed")
 
-    monkeypatch.setattr(launch.Launch, "run", fail)
+    monkeypatch.setattr(calls.Launch, "run", fail)
     monkeypatch.setattr(gpu, "failures", {})
     x, arguments = distinct(2, 3, 9, 8), numbers(W(3, 2, 1).of())[:5]
     with pytest.warns(RuntimeWarning, match=r"stochastic pooling for torch.float64 and .*PassManager"):

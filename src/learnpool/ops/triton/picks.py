@@ -135,4 +135,4 @@ def pick(
     if WRITES == "y":
         tl.store(y + offset, value.to(y.dtype.element_ty), mask=alive)
     else:
-        tl.store(taps + offset, winner, mask=alive)
+        tl.store(taps + offset, winner.to(taps.dtype.element_ty), mask=alive)

@@ -16,7 +16,8 @@ from .. import stochastic
 from ..operator import check_gradient
 from ..window import Window, empty_output
 from . import picks, tiles
-from .launch import Call, Launch, describe_call, describe_tile, find_strides, is_far, plan_gather
+from .calls import Call, Launch, describe_call, describe_tile, find_strides, is_far
+from .launch import plan_gather
 
 PROGRAM = Max().program  # what the picked cell receives is what a maximum receives
 
@@ -75,18 +76,22 @@ def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any)
 def plan_backward(grad: Tensor, x: Tensor, seed: Tensor, dx: Tensor, window: Window) -> list[Launch]:
     """Find the picked taps, then gather: both go through memory, so any window will do."""
     call, dims = describe_call(stochastic.POOL_BACKWARD, x, grad.shape, PROGRAM, window), window.dims
-    sent = empty_output(grad.shape, x, dims).to(call.dtype).copy_(grad)
-    taps = torch.empty_like(sent, dtype=torch.int32)
-    source = {"sent": sent, "taps": taps, "rows": sent.numel(), "weight": x}
-    passed = (
-        call.constants
-        | source
-        | {
-            "sizes": call.pass_numbers(call.shape.sizes),
-            "outputs": call.pass_numbers(call.shape.outputs),
-            "sent_stride": call.pass_numbers(find_strides(sent, dims)),
-            "weight_stride": call.pass_numbers((0,) * 5),
-            "WIDE": is_far(x, sent, dx),
-        }
-    )
-    return [plan_picks(call, x, seed, taps, "taps", dims), plan_gather(call, passed, dx, dims)]
+    like = empty_output(grad.shape, x, dims)
+    sent = torch.empty((2, grad.numel()), dtype=call.dtype, device=x.device)  # what a maximum sends: gradient and tap
+    grads, taps = (row.as_strided(like.shape, like.stride()) for row in sent)
+    grads.copy_(grad)
+    common = call.constants | {
+        "sent": sent,
+        "rows": grad.numel(),
+        "x": x,
+        "weight": x,
+        "dx": dx,
+        "sizes": call.pass_numbers(call.shape.sizes),
+        "outputs": call.pass_numbers(call.shape.outputs),
+        "sent_stride": call.pass_numbers(find_strides(like, dims)),
+        "x_stride": call.pass_numbers(find_strides(x, dims)),
+        "dx_stride": call.pass_numbers(find_strides(dx, dims)),
+        "weight_stride": call.pass_numbers((0,) * 5),
+        "WIDE": is_far(x, sent, dx),
+    }
+    return [plan_picks(call, x, seed, taps, "taps", dims), plan_gather(call, common)]

@@ -56,24 +56,26 @@ def cover(tile: Tile, shape: Map, window: Window) -> Tile:
 
 
 @lru_cache(maxsize=1024)
-def choose_forward(shape: Map, window: Window) -> Tile:
-    """A tile of regions."""
+def choose_forward(shape: Map, window: Window, load: int = 1) -> Tile:
+    """A tile of regions; a pool of a higher ``load`` has fewer of them."""
 
     def count_bytes(tile: Tile) -> int:
         cells = (tile[0], *_span(tile, shape, window))
         return _count_bytes(cells, shape.sizes, shape) + _count_bytes(tile, shape.outputs, shape)
 
-    tiles = _iter_tiles(shape.outputs, shape, FORWARD_LANES, FORWARD_LANES)
+    lanes = FORWARD_LANES // (1 if load <= 2 else 2)
+    tiles = _iter_tiles(shape.outputs, shape, lanes, lanes)
     return min(tiles, key=lambda tile: _score(tile, shape.outputs, shape, count_bytes, FORWARD_OVERHEAD))
 
 
 @lru_cache(maxsize=1024)
-def choose_backward(shape: Map, window: Window, channels: int, nodes: int) -> Tile | None:
-    """A tile of cells of at most so many channels, for a tree of so many nodes.
+def choose_backward(shape: Map, window: Window, channels: int, load: int = 1) -> Tile | None:
+    """A tile of cells of at most so many channels; a pool of a higher ``load`` has fewer of them.
 
     None if its windows would be too many, or mostly not its own.
     """
-    lanes = BACKWARD_LANES if nodes <= FEW_NODES and shape.itemsize <= 4 else BACKWARD_LANES // 2
+    lanes = BACKWARD_LANES // max(load, 1 if shape.itemsize <= 4 else 2)
+    regions = BACKWARD_REGIONS // (1 if load <= 2 else 2)
 
     def count_bytes(tile: Tile) -> int:
         windows = cover(tile, shape, window)
@@ -84,7 +86,7 @@ def choose_backward(shape: Map, window: Window, channels: int, nodes: int) -> Ti
     best: tuple[float, Tile] | None = None
     for tile in _iter_tiles(shape.sizes, shape, lanes, channels):
         windows = cover(tile, shape, window)
-        if math.prod(windows) > BACKWARD_REGIONS:
+        if math.prod(windows) > regions:
             continue
         score = _score(tile, shape.sizes, shape, count_bytes, BACKWARD_OVERHEAD)
         if best is None or score < best[0]:

@@ -343,3 +343,12 @@ def test_what_is_no_strided_convolution():
     assert read_convolution(nn.ConvTranspose2d(3, 4, 3, 2)) is None
     assert read_convolution(nn.Linear(3, 4)) is None
     assert read_convolution(nn.Conv2d(3, 4, 3, (1, 2))).stride == (1, 2)
+
+
+def test_one_who_asks_for_pools_hears_of_strided_convolutions():
+    with pytest.raises(
+        ValueError, match=r"its 3 strided and 2 shortcut convolutions: replace=\('strided', 'shortcut'\)$"
+    ):
+        convert(make())
+    with pytest.raises(ValueError, match=r"; its 1 strided convolutions: replace=\('strided',\)$"):
+        convert(nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(1)))

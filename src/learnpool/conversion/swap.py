@@ -15,6 +15,7 @@ from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
+from .convolutions import read_convolution
 from .costs import count_multiply_adds, describe_first, describe_new
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import find_sites
@@ -97,7 +98,7 @@ def convert(
         where = (
             "" if example is not None else " among its modules and the calls its source shows; example= shows others"
         )
-        raise ValueError(f"convert: {type(model).__name__} has no pools{where}")
+        raise ValueError(f"convert: {type(model).__name__} has no pools{where}{_suggest_kinds(model, replace)}")
     apply_choices(sites, only, skip, tuple(replace), first, min_channels)
     if after == "activation":
         move_behind_activations(model, sites)
@@ -105,7 +106,8 @@ def convert(
     if not replacements:
         seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
         again = "; learnpool.restore(model) puts the old pools back" if list_swaps(model) else ""
-        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}{again}")
+        more = _suggest_kinds(model, replace)
+        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}{again}{more}")
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
     report = _build_report(sites, replacements, tuple(update.note for update in updates))
@@ -130,6 +132,16 @@ def list_swaps(model: nn.Module) -> list[Swap]:
     """The pools that ``convert`` put into a network, once each, in the order of ``model.modules()``."""
     candidates = ((name, module, module.__dict__.get("_old_pool")) for name, module in model.named_modules())
     return [Swap(name, module, before.plain_pool) for name, module, before in candidates if isinstance(before, OldPool)]
+
+
+def _suggest_kinds(model: nn.Module, replace: Sequence[str]) -> str:
+    """What else shrinks this network's maps, for one who asked for its pools."""
+    found = [convolution.kind for module in model.modules() if (convolution := read_convolution(module)) is not None]
+    kinds = [kind for kind in KINDS if kind in found and kind not in replace]
+    if not kinds:
+        return ""
+    counts = " and ".join(f"{found.count(kind)} {kind}" for kind in kinds)
+    return f"; its {counts} convolutions: replace={(*kinds,)!r}"
 
 
 def _check_model(name: str, model: Any) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from learnpool.lab.comparison.summary import RunScore
-from learnpool.lab.experiments import depth, reproduce
+from learnpool.lab.experiments import beyond, depth, reproduce
 from learnpool.lab.experiments.error_table import ErrorTable, Row
 from learnpool.lab.experiments.experiment import Scale
 from learnpool.lab.experiments.results import Results
@@ -96,3 +96,12 @@ def test_pages_about_parameters_show_the_papers():
 def test_what_the_paper_gives_as_a_difference_is_said_to_be_one(tmp_path):
     page = reproduce.find("filter").build_page(SCALE, Results(tmp_path))
     assert "the paper's text has no error of the filter, but 0.3 points less than the baseline's 9.10" in page.notes
+
+
+def test_a_table_with_other_pools_has_groups(results):
+    table = ErrorTable([*TABLE.rows, Row("GeM", "gem")], ("cifar10",))
+    texts = [row[0].text for row in table.build_page(SCALE, results).parts[0].rows]
+    assert texts == [
+        "— Nothing to learn", "Baseline", "Other", "— The paper's", "Ours", "— Others that learn", "GeM",
+    ]  # fmt: skip
+    assert [row.pool for row in beyond.TABLE.rows if row.pool in ("soft", "lse", "gem", "rank", "blur", "median")]

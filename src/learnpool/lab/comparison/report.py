@@ -33,9 +33,11 @@ from ..templates import make_environment
 from . import charts
 from .answer import format_error, format_interval_name, format_outlook
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
-from .summary import LEVEL, MOST_SEEDS, POWER
+from .groups import group_names
+from .summary import LEVEL, MOST_SEEDS, POWER, PoolSummary
 
 MAX_CLASSES = 12  # that are named
+MIN_GROUPED = 7  # pools, from which on the table has groups
 
 
 def write(paths: Sequence[Path], out: Path) -> Comparison:
@@ -66,6 +68,7 @@ def render(c: Comparison) -> str:
         answer=c.answer,
         pictures={name: Markup(text) for name, text in pictures.items()},
         paper={pool: format_value(error) for pool, error in paper.items() if error is not None},
+        groups=group_summaries(c),
         learned=list(describe_learned(c)),
         commands=format_commands(c),
         settings=[(name, getattr(c.first.run, name), f.description) for name, f in Run.model_fields.items()],
@@ -77,6 +80,14 @@ def render(c: Comparison) -> str:
         power=POWER,
         most_seeds=MOST_SEEDS,
     )
+
+
+def group_summaries(c: Comparison) -> list[tuple[str, list[PoolSummary]]]:
+    """The pools of the table by group, with titles only where there are several groups of several pools."""
+    groups = group_names(summary.pool for summary in c.pools)
+    if len(c.pools) < MIN_GROUPED or len(groups) == 1:
+        return [("", list(c.pools))]
+    return [(title, [s for s in c.pools if s.pool in names]) for title, names in groups.items()]
 
 
 def read_paper_errors(c: Comparison) -> dict[str, Value | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...formatting import format_count, format_mean, format_number, format_range
+from ..comparison.groups import OTHER, group_names
 from ..comparison.summary import PoolSummary, Verdict
 from ..paper import PAPER, Value, format_value
 from ..runs.run import Run
@@ -84,13 +85,20 @@ class ErrorTable:
 
     def _build_table(self, scale: Scale, results: Results, data: str, summaries: Mapping[str, PoolSummary]) -> Table:
         base = self.rows[0]
-        rows = [
-            [Cell(row.label, row.choose_pool(data)), *self._make_cells(scale, results, data, row, summaries)]
-            for row in self.rows
-        ]
         heads = [LABELS[data], "ours, %", f"difference to {base.label}", "extra parameters", "seeds"]
         if self._is_published(data):
             heads.insert(1, "paper, %")
+        rows = []
+        names = [row.choose_pool(data) for row in self.rows]
+        groups = group_names(names)
+        for title, pools in (groups if OTHER in groups else {"": names}).items():  # the paper's need no groups
+            if title:
+                rows.append([Cell(f"— {title}"), *(Cell("") for _ in heads[1:])])
+            rows += [
+                [Cell(row.label, row.choose_pool(data)), *self._make_cells(scale, results, data, row, summaries)]
+                for row in self.rows
+                if row.choose_pool(data) in pools
+            ]
         tested = [summary for summary in summaries.values() if summary.difference and summary.difference.test]
         caption = (
             "Test error of the last epoch, mean ± standard deviation over seeds. A difference is the mean over the "

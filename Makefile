@@ -96,10 +96,11 @@ test-zoo: .venv-zoo/.installed
 	.venv-zoo/bin/python tools/zoo/zoo.py $(if $(NAMES),$(NAMES),--write docs/results/zoo.md)
 	PYTHONPATH=tools/zoo:examples .venv-zoo/bin/python -c "import collection, resnet; resnet.main(epochs=1, images=200)"
 
-# What PyTorch does with a layer, tried with another torch: make test-torch TORCH=2.10.0
-TORCH ?= 2.10.0
+# What PyTorch does with a layer, tried with another torch: make test-torch VERSION=2.10.0. Its builds for GPUs have gigabytes.
+VERSION ?= 2.10.0
+TORCH ?= $(VERSION)
 test-torch: .venv-torch-$(TORCH)/.installed
-	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 -m "not slow" tests/ops tests/test_layers.py --ignore-glob="*triton*"
+	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 -m "not slow" tests/ops tests/test_layers.py tests/conversion --ignore-glob="*triton*"
 
 # What a release uploads, in dist/: the sdist, a wheel built from it for Linux with the kernels, and one for any other platform without them.
 # PyTorch's own wheels need glibc 2.28, so ours may too.

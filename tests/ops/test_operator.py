@@ -24,7 +24,7 @@ from cases import (
     numbers,
     parameters,
 )
-from learnpool import functional
+from learnpool import functional, ops
 from learnpool.ops import reference
 from learnpool.tree import make_tree
 
@@ -332,3 +332,10 @@ def test_forward_mode_and_function_transforms_are_right(tree):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert_close(torch.func.vmap(pool)(many), torch.stack([pool(x) for x in many]))
+
+
+def test_a_torch_that_is_too_old_is_refused_in_one_sentence():
+    with pytest.raises(ImportError, match=r"^learnpool needs torch 2\.10 or later, got torch 2\.9\.1\+cpu$"):
+        ops.check_torch("2.9.1+cpu")
+    for version in ("2.10.0a0+git1", "2.10.0", "2.15.0+cu130", "3.0.0"):
+        ops.check_torch(version)

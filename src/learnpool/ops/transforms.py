@@ -61,6 +61,8 @@ def choose_form() -> Form:
     if has_tangents():
         return Form.FORWARD_MODE
     if is_tracing():
+        if torch.onnx.is_in_onnx_export():
+            raise RuntimeError("learnpool: wanted torch.onnx.export with dynamo=True, its default, got dynamo=False")
         return Form.TORCHSCRIPT
     if not torch.is_grad_enabled():
         return Form.NO_GRAD

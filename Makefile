@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo dist docs test test-aarch64 test-baseline test-clang test-dist test-faults test-fuzz test-sanitize test-torch test-triton test-zoo check format clean
+.PHONY: demo dist docs frozen test test-aarch64 test-baseline test-clang test-dist test-faults test-fuzz test-sanitize test-torch test-triton test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -138,8 +138,19 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $(CPP)
 
+# A wheel of the last commit in an environment of its own, for studies whose package must not change while they run
+# (docs/results/protocol.md); prints the hash that env.json of their runs has.
+frozen: $(VENV)/.installed
+	rm -rf .venv-frozen build/frozen
+	git clone --quiet . build/frozen
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/frozen/dist build/frozen
+	$(PYTHON) -m venv .venv-frozen
+	.venv-frozen/bin/pip install --quiet --no-deps build/frozen/dist/*.whl
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" > $$(.venv-frozen/bin/python -c 'import site; print(site.getsitepackages()[0])')/torch.pth
+	.venv-frozen/bin/python -c "from learnpool.lab import hardware; print(hardware.hash_package())"
+
 clean:
-	rm -rf $(VENV) .venv-dist .venv-zoo .venv-torch-* .venv-triton-* build dist site src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-dist .venv-frozen .venv-zoo .venv-torch-* .venv-triton-* build dist site src/*.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # The kernels are built against the torch that is installed first; a change of their source builds them anew.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard src/learnpool/ops/cpu/*)

@@ -67,7 +67,7 @@ def check_places(name: str) -> dict[str, Any]:
     kinds |= {"left": sum(row.state == "left" for row in rows)}
     kinds |= {"not reachable": sum(row.state == "unreachable" for row in rows)}
     cost = f"{format_large(before)} → {format_large(after)}" if before else ""
-    return {**kinds, "multiply-adds": cost, "distance": f"{distance:.0e}"} | {
+    return {**kinds, "multiply-adds": cost, "distance": f"{distance:.0e}" if distance else "0"} | {
         "compiled": compiled,
         "ONNX": exported,
     }

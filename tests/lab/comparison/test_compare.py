@@ -174,7 +174,8 @@ def test_the_command_in_the_report_gives_the_same_runs(comparison, learnpool, mo
         mirror=True, train_size=50, decay=0.0, warmup=0.0,
     )  # fmt: skip
     trees = lab.plan("cpu", ["digits"], ["max", "Gate(Filter,Mix(Max,Avg,a=0.3))+gated", "Gate(Max,Filter)"], 2)
-    for wanted in (runs, strange, trees, lab.plan("paper", ["cifar10"], ["max", "tree3+gated", "conv"], 3)):
+    strided = lab.plan("cpu", ["digits"], ["conv", "gated"], 2, net="resnet9", replace="strided,global")
+    for wanted in (runs, strange, trees, strided, lab.plan("paper", ["cifar10"], ["max", "tree3+gated", "conv"], 3)):
         asked = []
         monkeypatch.setattr(lab, "compare", lambda runs, *rest, asked=asked, **options: asked.extend(runs) or 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -153,7 +153,7 @@ def format_command(runs: Sequence[Run], out: str | None = None, data_dir: str | 
     """The ``learnpool compare`` that gives these runs: the preset that is nearest, what differs from it, and where."""
     run = runs[0]
     pools, seeds = list(dict.fromkeys(r.pool for r in runs)), {r.seed for r in runs}
-    changes = {name: _find_changes(name, run) for name in PRESETS}
+    changes = {name: found for name in PRESETS if (found := _find_changes(name, run)) is not None}
     name = min(changes, key=lambda name: len(changes[name]))
     words = ["learnpool", "compare", "--data", run.data, "--pools", ",".join(pools), "--seeds", str(len(seeds))]
     words += ["--preset", name, *(["--model", run.net] if run.net != "dsn" else [])]
@@ -163,9 +163,12 @@ def format_command(runs: Sequence[Run], out: str | None = None, data_dir: str | 
     return shlex.join([*words, *(["--out", out] if out is not None else [])])
 
 
-def _find_changes(name: str, run: Run) -> dict[str, Any]:
-    """The fields in which a run is not as its preset has it."""
-    usual = preset(name, run.data, pool=run.pool, seed=run.seed, net=run.net)
+def _find_changes(name: str, run: Run) -> dict[str, Any] | None:
+    """The fields in which a run is not as its preset has it; None if that preset has no recipe for its network."""
+    try:
+        usual = preset(name, run.data, pool=run.pool, seed=run.seed, net=run.net)
+    except RunError:
+        return None
     changes = {field: getattr(run, field) for field in Run.model_fields if getattr(run, field) != getattr(usual, field)}
     return changes | ({"rate": run.rate} if "schedule" in changes else {})  # a preset's rates are for its own schedule
 

@@ -173,7 +173,7 @@ def test_decompositions():
     first, second = inputs()
     program = torch.export.export(net, (first,), dynamic_shapes=(SIZES,)).run_decompositions(decompositions())
     assert not [node for node in program.graph.nodes if "learnpool" in str(node.target)]
-    for x in (first, second):
+    for x in (first, second) if torch.__version__ >= (2, 13) else (first,):  # docs/guide/export.md says why
         assert_close(program.module()(x), net(x))
 
     x = distinct(1, 3, 9, 9).float()

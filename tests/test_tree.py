@@ -23,7 +23,8 @@ from learnpool import (
     Tree,
     parse,
 )
-from learnpool.program import MAX_NODES, Code, Kind, Op, decode, encode_value
+from learnpool.nodes import encode_value
+from learnpool.program import MAX_NODES, Code, Kind, Op, decode
 from learnpool.tree import from_program, make_tree
 
 numbers = st.lists(st.floats(-8, 8), min_size=4, max_size=4)

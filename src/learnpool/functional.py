@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .ops import adaptive, decomposition, operator, stochastic
 from .ops.autograd import PoolFunction, StaticArguments
+from .ops.registration import call_operator
 from .ops.rows import clamp_mix, get_accumulation_dtype
 from .ops.transforms import Form, choose_form, is_recording
 from .ops.uniform import draw_seed
@@ -60,11 +61,12 @@ def pool(
     ``weight`` is ``[D, C|1, *grid|1, *kernel]`` and ``mix`` ``[M, C|1, *grid|1]``; None where the tree has none.
     ``words`` is what the caller calls them in an error.
     """
-    program, form = tree.fit(window.kernel), choose_form()
+    program = tree.fit(window.kernel)
     if weight is None:
         weight = make_empty_parameter(x, window.dims, window.kernel)
     if mix is None:
         mix = make_empty_parameter(x, window.dims, ())
+    form = choose_form(x, weight, mix)
     try:
         if form is Form.FORWARD_MODE or form is Form.NESTED:  # the operator will be plain operations
             mix = clamp_mix(mix, decode(program).domains, form)
@@ -73,7 +75,7 @@ def pool(
         if form is Form.ONNX:
             operator.check("learnpool::pool", x, weight, mix, program, window)
             return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-        return torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)  # type: ignore[no-any-return]
+        return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError):
         try:
             operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
@@ -85,12 +87,12 @@ def pool(
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
     operator.check_input(name, x, window)
-    seed = None
+    seed, form = None, choose_form(x)
     if training:
         seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
-    elif choose_form() is Form.ONNX:
+    elif form is Form.ONNX:
         return stochastic.compute_expected(x, window)
-    return torch.ops.learnpool.stochastic_pool(x, seed, *window.arguments[:5])  # type: ignore[no-any-return]
+    return call_operator(form, "stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:

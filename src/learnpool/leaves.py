@@ -17,12 +17,80 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple
 
-from .nodes import Leaf, check_number, check_switch, flatten_values
-from .program import LEAVES, OPEN, Code, encode_value, encode_values
+from .nodes import (
+    OPEN,
+    UNBOUNDED,
+    Domain,
+    Leaf,
+    check_number,
+    check_switch,
+    encode_value,
+    encode_values,
+    flatten_values,
+)
 
 __all__ = ["Avg", "Blur", "Filter", "LogSumExp", "Max", "Median", "Min", "Power", "Rank", "Soft"]
+
+
+class Code(IntEnum):
+    """The kind of a node in a program; kernels in other languages use the same numbers."""
+
+    MAX = 0
+    AVG = 1
+    FILTER = 2
+    MIX = 3
+    GATE = 4
+    FIXED = 5  # a Mix that does not learn; its a follows
+    MIN = 6
+    SOFT = 8  # 1, or 0 and β; LSE, POWER and ABS_POWER alike
+    LSE = 9
+    POWER = 10
+    ABS_POWER = 11
+    RANK = 12  # 0, or the number of taps and their values; CONSTANT_FILTER and BLUR alike
+    CONSTANT_FILTER = 13
+    BLUR = 14
+    GATE_BY = 15  # a Gate that a third child decides; 1 if it has a bias
+
+
+class Kind(IntEnum):
+    """The kind of a response; kernels in other languages use the same numbers."""
+
+    MAX = 0
+    MIN = 1
+    AVG = 2
+    DOT = 3
+    SOFT = 5
+    LSE = 6
+    POWER = 7
+    ABS_POWER = 8
+    RANK = 9
+    BLUR = 10
+
+
+class Reading(NamedTuple):
+    """How a leaf is read: with nothing but the cells, with a row of weight, or with a number from its domain."""
+
+    kind: Kind
+    taps: bool = False
+    domain: Domain | None = None
+
+
+READINGS = {
+    Code.MAX: Reading(Kind.MAX),
+    Code.MIN: Reading(Kind.MIN),
+    Code.AVG: Reading(Kind.AVG),
+    Code.FILTER: Reading(Kind.DOT, taps=True),
+    Code.CONSTANT_FILTER: Reading(Kind.DOT, taps=True),
+    Code.SOFT: Reading(Kind.SOFT, domain=UNBOUNDED),
+    Code.LSE: Reading(Kind.LSE, domain=(0.1, 100.0)),
+    Code.POWER: Reading(Kind.POWER, domain=(1.0, 64.0)),
+    Code.ABS_POWER: Reading(Kind.ABS_POWER, domain=(1.0, 64.0)),
+    Code.RANK: Reading(Kind.RANK, taps=True),
+    Code.BLUR: Reading(Kind.BLUR, taps=True),
+}
 
 
 class Max(Leaf):
@@ -130,7 +198,7 @@ class _ScalarLeaf(Leaf):
     def __init__(self, theta: float, learn: bool = True) -> None:
         super().__init__()
         name = type(self).__name__
-        self.theta = check_number(name, self._letter, theta, LEAVES[self._code].domain or (0, 0))
+        self.theta = check_number(name, self._letter, theta, READINGS[self._code].domain or (0, 0))
         check_switch(name, "learn", learn)
         self.learn = learn
 

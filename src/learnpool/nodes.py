@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from .program import MAX_NODES, OPEN, UNBOUNDED, Code, Domain
+MAX_NODES = 4096
+OPEN = -1  # in place of a constant filter's size: its values depend on the window, and no kernel takes it
+
+Domain = tuple[float, float]
+PROPORTION: Domain = (0.0, 1.0)
+UNBOUNDED: Domain = (-math.inf, math.inf)
 
 
 class Tree:
@@ -14,7 +20,7 @@ class Tree:
 
     __slots__ = ("_fitted", "_flat", "size")
     size: int
-    _code: ClassVar[Code]
+    _code: ClassVar[Any]
 
     def __init__(self, *children: Tree) -> None:
         for child in children:
@@ -143,3 +149,18 @@ def flatten_values(name: str, values: Any) -> tuple[float, ...]:
     if not flat:
         raise ValueError(f"{name}: values must have a number for each tap, got none")
     return tuple(check_number(name, "each of values", value, UNBOUNDED) for value in flat)
+
+
+def encode_value(value: float) -> int:
+    """A double as the int a program carries."""
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def encode_values(values: tuple[float, ...]) -> tuple[int, ...]:
+    """A constant filter as a program carries it: how many taps, and their values."""
+    return len(values), *map(encode_value, values)
+
+
+def decode_value(bits: int) -> float:
+    """The double an int of a program stands for."""
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

@@ -19,71 +19,15 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-MAX_NODES = 4096
-OPEN = -1  # in place of a constant filter's size: its values depend on the window, and no kernel takes it
+from .leaves import READINGS as READINGS
+from .leaves import Code as Code
+from .leaves import Kind as Kind
+from .nodes import MAX_NODES as MAX_NODES
+from .nodes import OPEN, PROPORTION, decode_value
+from .nodes import UNBOUNDED as UNBOUNDED
+from .nodes import Domain as Domain
+
 MAX_TAPS = 2**24
-
-Domain = tuple[float, float]
-PROPORTION: Domain = (0.0, 1.0)
-UNBOUNDED: Domain = (-math.inf, math.inf)
-
-
-class Code(IntEnum):
-    """The kind of a node in a program; kernels in other languages use the same numbers."""
-
-    MAX = 0
-    AVG = 1
-    FILTER = 2
-    MIX = 3
-    GATE = 4
-    FIXED = 5  # a Mix that does not learn; its a follows
-    MIN = 6
-    SOFT = 8  # 1, or 0 and β; LSE, POWER and ABS_POWER alike
-    LSE = 9
-    POWER = 10
-    ABS_POWER = 11
-    RANK = 12  # 0, or the number of taps and their values; CONSTANT_FILTER and BLUR alike
-    CONSTANT_FILTER = 13
-    BLUR = 14
-    GATE_BY = 15  # a Gate that a third child decides; 1 if it has a bias
-
-
-class Kind(IntEnum):
-    """The kind of a response; kernels in other languages use the same numbers."""
-
-    MAX = 0
-    MIN = 1
-    AVG = 2
-    DOT = 3
-    SOFT = 5
-    LSE = 6
-    POWER = 7
-    ABS_POWER = 8
-    RANK = 9
-    BLUR = 10
-
-
-class Leaf(NamedTuple):
-    """How a leaf is read: with nothing but the cells, with a row of weight, or with a number from its domain."""
-
-    kind: Kind
-    taps: bool = False
-    domain: Domain | None = None
-
-
-LEAVES = {
-    Code.MAX: Leaf(Kind.MAX),
-    Code.MIN: Leaf(Kind.MIN),
-    Code.AVG: Leaf(Kind.AVG),
-    Code.FILTER: Leaf(Kind.DOT, taps=True),
-    Code.CONSTANT_FILTER: Leaf(Kind.DOT, taps=True),
-    Code.SOFT: Leaf(Kind.SOFT, domain=UNBOUNDED),
-    Code.LSE: Leaf(Kind.LSE, domain=(0.1, 100.0)),
-    Code.POWER: Leaf(Kind.POWER, domain=(1.0, 64.0)),
-    Code.ABS_POWER: Leaf(Kind.ABS_POWER, domain=(1.0, 64.0)),
-    Code.RANK: Leaf(Kind.RANK, taps=True),
-    Code.BLUR: Leaf(Kind.BLUR, taps=True),
-}
 
 
 class Op(IntEnum):
@@ -210,7 +154,7 @@ class _Decoder:
         return -2 - self.scalars.setdefault(value, len(self.scalars))
 
     def read_leaf(self, code: Code, place: int) -> int:
-        leaf = LEAVES[code]
+        leaf = READINGS[code]
         weight = scalar = -1
         if leaf.domain is not None:
             learn = self.read_flag(f"node {place}'s switch")
@@ -239,7 +183,7 @@ def decode(program: tuple[int, ...]) -> Program:
             raise ValueError(f"invalid program: node {place} has no parent")
         if place >= MAX_NODES:
             raise ValueError(f"invalid program: more than {MAX_NODES} nodes")
-        if code in LEAVES:
+        if code in READINGS:
             nodes.append(Node(Op.LEAF, decoder.read_leaf(code, place)))
             continue
         node = _read_inner(decoder, code, place)._replace(left=places, right=places + 1)
@@ -279,18 +223,3 @@ def _read_inner(decoder: _Decoder, code: Code, place: int) -> Node:
             return Node(Op.GATE_BY, row=g, bias=decoder.add_row(UNBOUNDED) if bias else -1)
         case _:
             raise ValueError(f"unknown code {code!r} of a node")
-
-
-def encode_value(value: float) -> int:
-    """A double as the int a program carries."""
-    return int(struct.unpack("<q", struct.pack("<d", value))[0])
-
-
-def encode_values(values: tuple[float, ...]) -> tuple[int, ...]:
-    """A constant filter as a program carries it: how many taps, and their values."""
-    return len(values), *map(encode_value, values)
-
-
-def decode_value(bits: int) -> float:
-    """The double an int of a program stands for."""
-    return float(struct.unpack("<d", struct.pack("<q", bits))[0])

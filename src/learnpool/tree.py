@@ -19,9 +19,8 @@ from typing import Any
 
 from . import leaves
 from .leaves import *  # noqa: F403
-from .leaves import Blur, Filter, LogSumExp, Median, Power, Rank, Soft
-from .nodes import Leaf, Tree, check_number, check_switch
-from .program import MAX_NODES, Code, decode_value, encode_value
+from .leaves import Blur, Code, Filter, LogSumExp, Median, Power, Rank, Soft
+from .nodes import MAX_NODES, Leaf, Tree, check_number, check_switch, decode_value, encode_value
 
 __all__ = [*leaves.__all__, "Gate", "Mix", "Tree"]
 

@@ -8,8 +8,9 @@ import torch
 from torch.testing import assert_close
 
 from cases import SHARES, WINDOWS, W, call, distinct, numbers
+from learnpool.nodes import PROPORTION
 from learnpool.ops import reference
-from learnpool.program import PROPORTION, Kind, decode
+from learnpool.program import Kind, decode
 from learnpool.tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Power, Rank, Soft
 
 if os.environ.get("LEARNPOOL_REQUIRE_TRITON") != "1":

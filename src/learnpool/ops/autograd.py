@@ -15,17 +15,20 @@ import torch
 from torch import Tensor
 
 from . import reference, vmap
-from .transforms import any_requires_grad, bind_redispatch, needs_decomposition
+from .transforms import any_requires_grad, bind_redispatch, call_backward, call_below, needs_decomposition
 from .window import Window
 
 # gradients of an operator's tensors, from: the tensors, the other arguments, which tensors need one, incoming gradients
 Formula = Callable[..., Sequence[Tensor | None]]
 
 
-def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]) -> Any:
-    """The autograd kernel of an operator whose first ``tensors`` arguments are tensors.
+def make_kernel(
+    operator: Any, tensors: int, formula: Formula, decomposition: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The autograd kernel of an operator whose first ``tensors`` arguments are tensors; and what it records of a call.
 
-    ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func.
+    ``torch.library.register_autograd`` covers reverse mode alone, neither forward mode nor torch.func. The second is
+    ``apply(None, rest, *tensors)``, for ordinary calls without the way through the dispatcher and back.
     """
     redispatch = bind_redispatch(operator)
 
@@ -34,6 +37,8 @@ def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Ca
         def forward(ctx: Any, keyset: Any, rest: Sequence[Any], *inputs: Tensor) -> Any:
             ctx.save_for_backward(*inputs)
             ctx.rest = rest
+            if keyset is None:  # a direct call
+                return call_below(operator, *inputs, *rest)
             return redispatch(keyset, *inputs, *rest)
 
         @staticmethod
@@ -51,14 +56,14 @@ def make_kernel(operator: Any, tensors: int, formula: Formula, decomposition: Ca
             return apply(keyset, inputs[tensors:], *inputs[:tensors])
         return redispatch(keyset, *inputs)
 
-    return kernel
+    return kernel, apply
 
 
 def pool_formula(
     tensors: Sequence[Tensor], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients of ``learnpool::pool``, by ``learnpool::pool_backward``."""
-    return keep_needed(torch.ops.learnpool.pool_backward(grad, *tensors, *rest, needed), needed)
+    return keep_needed(call_backward(torch.ops.learnpool.pool_backward, grad, *tensors, *rest, needed), needed)
 
 
 def pool_backward_formula(

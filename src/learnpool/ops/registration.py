@@ -20,7 +20,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap
-from .transforms import is_defined
+from .transforms import Form, call_below, is_defined
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
@@ -92,6 +92,19 @@ OPERATORS = (
 )
 
 
+CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {}  # by name: the operator, and what autograd records of a call
+
+
+def call_operator(form: Form, name: str, rest: tuple[Any, ...], *tensors: Any) -> Any:
+    """An operator as its autograd kernel would call it, but without the way through the dispatcher where it can."""
+    operator, apply = CALLS[name]
+    if form is Form.EAGER:
+        return apply(None, rest, *tensors)
+    if form is Form.NO_GRAD:
+        return call_below(operator.default, *tensors, *rest)
+    return operator(*tensors, *rest)
+
+
 def register(op: Operator) -> None:
     """Register everything PyTorch has to know about an operator."""
     name = f"learnpool::{op.name}"
@@ -100,7 +113,8 @@ def register(op: Operator) -> None:
     packet = getattr(torch.ops.learnpool, op.name)
     LIBRARY.impl(op.name, cpu.warn_once(op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
-    kernel = autograd.make_kernel(packet.default, op.tensors, op.formula, op.decomposition)
+    kernel, apply = autograd.make_kernel(packet.default, op.tensors, op.formula, op.decomposition)
+    CALLS[op.name] = packet, apply
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:

@@ -1,6 +1,6 @@
 """Rows of ``weight`` and ``mix`` as kernels read them: each learned number clamped to its domain, constants behind.
 
-A proportion lies in [0, 1], a power in [1, 64], and so on (``program.LEAVES``). The operator clamps, so every caller
+A proportion lies in [0, 1], a power in [1, 64], and so on (``leaves.READINGS``). The operator clamps, so every caller
 computes the same; the gradient of a number at its border is dropped where descent would push it further out, and passes
 where it leads back inside.
 """

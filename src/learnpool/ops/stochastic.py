@@ -23,6 +23,7 @@ from . import decomposition
 from .autograd import compute_vjp
 from .operator import check_gradient, check_input
 from .rows import get_accumulation_dtype
+from .transforms import call_backward
 from .uniform import draw_uniform
 from .vmap import merge_images, move_batch_first, split_images
 from .window import Window, empty_output
@@ -139,7 +140,7 @@ def pool_formula(
     tensors: Sequence[Any], rest: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
     """The gradient of ``learnpool::stochastic_pool``; a seed has none, and is among the rest."""
-    return [torch.ops.learnpool.stochastic_pool_backward(grad, *tensors, *rest)]
+    return [call_backward(torch.ops.learnpool.stochastic_pool_backward, grad, *tensors, *rest)]
 
 
 def pool_rule(info: Any, axes: Sequence[Any], x: Tensor, seed: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:

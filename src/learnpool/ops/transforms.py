@@ -9,6 +9,7 @@ private name                          what it is for, and what happens in a torc
 ``torch._C._after_autograd_keyset``,  the operator below its autograd kernel, as torch's own do;
 ``_AutoDispatchBelowAutograd``,       import fails, and ``make test-torch`` shows it
 ``_handle.redispatch_boxed``
+``_dispatch_tls_is_dispatch_key_…``   whether autograd is off although gradients are enabled; import fails without
 ``torch._C._any_requires_grad``       faster than asking every tensor; without it they are asked
 ``torch._C._is_tracing``              whether ``torch.jit.trace`` is recording; without it nothing is
 ``_jit_get_schemas_for_operator``     whether the compiled library has defined an operator; import fails without
@@ -25,10 +26,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
+from torch.overrides import has_torch_function_variadic
 
 _FUNCTORCH = getattr(torch._C, "_functorch", None)
 _DERIVATIVES = () if _FUNCTORCH is None else (_FUNCTORCH.TransformType.Grad, _FUNCTORCH.TransformType.Jvp)
 _AFTER_AUTOGRAD = torch._C._after_autograd_keyset
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 
 is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 
@@ -45,7 +48,8 @@ class Form(Enum):
     """The form of an operation that PyTorch can differentiate, or export, where it is called."""
 
     OPERATOR = auto()  # the operator, with what is registered for it
-    NO_GRAD = auto()  # the same, and nobody wants a gradient
+    EAGER = auto()  # an ordinary call: its backward formula is enough
+    NO_GRAD = auto()  # nobody wants a gradient
     FUNCTION = auto()  # one derivative of torch.func: an autograd.Function with setup_context
     NESTED = auto()  # derivatives of torch.func inside each other: plain operations
     FORWARD_MODE = auto()  # tangents: plain operations, or a function with a jvp
@@ -53,8 +57,8 @@ class Form(Enum):
     ONNX = auto()  # torch.onnx.export is tracing: plain operations, and few of them
 
 
-def choose_form() -> Form:
-    """The form an operation has to take here."""
+def choose_form(*tensors: Any) -> Form:
+    """The form an operation has to take here; on these tensors, if they are known."""
     if is_compiling():
         exporting = is_exporting() and torch.onnx.is_in_onnx_export()
         return Form.ONNX if exporting else Form.OPERATOR
@@ -66,6 +70,13 @@ def choose_form() -> Form:
         return Form.TORCHSCRIPT
     if not torch.is_grad_enabled():
         return Form.NO_GRAD
+    if tensors and (_FUNCTORCH is None or _FUNCTORCH.peek_interpreter_stack() is None):
+        # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
+        if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD):
+            return Form.NO_GRAD
+        if has_torch_function_variadic(*tensors):
+            return Form.OPERATOR
+        return Form.EAGER if any_requires_grad(*tensors) else Form.NO_GRAD
     levels = count_derivatives()
     return Form.OPERATOR if levels == 0 else Form.FUNCTION if levels == 1 else Form.NESTED
 
@@ -102,6 +113,19 @@ def bind_redispatch(operator: Any) -> Callable[..., Any]:
             return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
     return call
+
+
+def call_below(operator: Any, *inputs: Any) -> Any:
+    """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*inputs)
+
+
+def call_backward(operator: Any, *inputs: Any) -> Any:
+    """An operator in a backward formula; its own autograd kernel is there for second derivatives."""
+    if torch.is_grad_enabled() or is_compiling() or needs_decomposition():
+        return operator(*inputs)
+    return call_below(operator, *inputs)
 
 
 def is_defined(name: str) -> bool:

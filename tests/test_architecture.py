@@ -125,7 +125,7 @@ assert not hasattr(learnpool, "nothing")"""
 
 def test_public_names():
     frozen = """__version__ functional
-    Tree Max Min Avg Filter Soft LogSumExp Power Rank Median Blur Mix Gate
+    Tree Max Min Avg Std Filter Soft LogSumExp Power Rank Median Blur Mix Gate
     SoftPool1d SoftPool2d SoftPool3d LogSumExpPool1d LogSumExpPool2d LogSumExpPool3d GeMPool1d GeMPool2d GeMPool3d
     RankPool1d RankPool2d RankPool3d MedianPool1d MedianPool2d MedianPool3d
     BlurPool1d BlurPool2d BlurPool3d MaxBlurPool1d MaxBlurPool2d MaxBlurPool3d

@@ -20,6 +20,7 @@ from learnpool import (
     Power,
     Rank,
     Soft,
+    Std,
     Tree,
     parse,
 )
@@ -30,7 +31,7 @@ from learnpool.tree import from_program, make_tree
 numbers = st.lists(st.floats(-8, 8), min_size=4, max_size=4)
 grammar = st.recursive(
     st.one_of(
-        st.sampled_from([Max(), Min(), Avg(), Filter(), Rank(), Median(), Blur()]),
+        st.sampled_from([Max(), Min(), Avg(), Filter(), Std(), Rank(), Median(), Blur()]),
         st.builds(Soft, st.floats(-8, 8), st.booleans()),
         st.builds(LogSumExp, st.floats(0.1, 100), st.booleans()),
         st.builds(Power, st.floats(1, 64), st.booleans(), st.booleans()),
@@ -65,9 +66,9 @@ def test_programs_of_the_papers_pools():
 
 
 def test_codes_are_what_saved_programs_have():
-    first = ["MAX", "AVG", "FILTER", "MIX", "GATE", "FIXED", "MIN", "SOFT", "LSE", "POWER", "ABS_POWER", "RANK"]
+    first = ["MAX", "AVG", "FILTER", "MIX", "GATE", "FIXED", "MIN", "STD", "SOFT", "LSE", "POWER", "ABS_POWER", "RANK"]
     assert [code.name for code in Code] == [*first, "CONSTANT_FILTER", "BLUR", "GATE_BY"]
-    assert list(Code) == [n for n in range(16) if n != 7]
+    assert list(Code) == list(range(16))
 
 
 def test_parameters_are_numbered_breadth_first():

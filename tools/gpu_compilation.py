@@ -26,7 +26,7 @@ from learnpool.ops.triton import launch, stochastic_launch
 from learnpool.ops.triton.calls import Launch
 from learnpool.ops.window import Window
 from learnpool.program import decode
-from learnpool.tree import Avg, Blur, Gate, LogSumExp, Max, Min, Power, Rank, Soft
+from learnpool.tree import Avg, Blur, Gate, LogSumExp, Max, Min, Power, Rank, Soft, Std
 
 TARGETS = {
     "sm_75": GPUTarget("cuda", 75, 32),
@@ -40,6 +40,7 @@ SHARED = {"sm_75": 64, "sm_80": 164, "sm_90": 228, "sm_100": 228}  # KiB of it
 POOLS = ("half", "mixed", "gated", "filter", "tree2", "tree3")
 TREES = {  # a kind of response each, and a gate that another tree decides
     "min": Min(),
+    "std": Std(),
     "soft": Soft(),
     "lse": LogSumExp(),
     "power": Power(),

@@ -3,6 +3,7 @@
 ====================  ==============================  ================================================
 ``Max()  Min()``      max x_i, min x_i
 ``Avg()``             mean x_i
+``Std()``             standard deviation of x_i
 ``Filter()``          v · x                           v learned, or fixed ``values``
 ``Blur()``            Σ v_i x_i / Σ v_i               v fixed: binomial; sums over existing cells
 ``Soft(beta)``        Σ x_i e^{βx_i} / Σ e^{βx_i}     β learned or fixed; 0 is Avg, ±∞ are Max and Min
@@ -32,7 +33,7 @@ from .nodes import (
     flatten_values,
 )
 
-__all__ = ["Avg", "Blur", "Filter", "LogSumExp", "Max", "Median", "Min", "Power", "Rank", "Soft"]
+__all__ = ["Avg", "Blur", "Filter", "LogSumExp", "Max", "Median", "Min", "Power", "Rank", "Soft", "Std"]
 
 
 class Code(IntEnum):
@@ -45,6 +46,7 @@ class Code(IntEnum):
     GATE = 4
     FIXED = 5  # a Mix that does not learn; its a follows
     MIN = 6
+    STD = 7
     SOFT = 8  # 1, or 0 and β; LSE, POWER and ABS_POWER alike
     LSE = 9
     POWER = 10
@@ -62,6 +64,7 @@ class Kind(IntEnum):
     MIN = 1
     AVG = 2
     DOT = 3
+    STD = 4
     SOFT = 5
     LSE = 6
     POWER = 7
@@ -84,6 +87,7 @@ READINGS = {
     Code.AVG: Reading(Kind.AVG),
     Code.FILTER: Reading(Kind.DOT, taps=True),
     Code.CONSTANT_FILTER: Reading(Kind.DOT, taps=True),
+    Code.STD: Reading(Kind.STD),
     Code.SOFT: Reading(Kind.SOFT, domain=UNBOUNDED),
     Code.LSE: Reading(Kind.LSE, domain=(0.1, 100.0)),
     Code.POWER: Reading(Kind.POWER, domain=(1.0, 64.0)),
@@ -112,6 +116,13 @@ class Avg(Leaf):
 
     __slots__ = ()
     _code = Code.AVG
+
+
+class Std(Leaf):
+    """The standard deviation, ``sqrt(mean (x_i − mean)²)``; its gradient is 0 where all cells are equal."""
+
+    __slots__ = ()
+    _code = Code.STD
 
 
 class _TapLeaf(Leaf):

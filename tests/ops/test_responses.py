@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from cases import SHARES, W, distinct, parameters
-from learnpool import Avg, Blur, Filter, LogSumExp, Max, Median, Min, Power, Rank, Soft, functional
+from learnpool import Avg, Blur, Filter, LogSumExp, Max, Median, Min, Power, Rank, Soft, Std, functional
 from learnpool.ops import decomposition, reference
 from learnpool.program import Kind, decode
 
@@ -42,6 +42,7 @@ HANDS = {
     Kind.MIN: [Hand(Min(), 1, [1, 0, 0, 0])],
     Kind.AVG: [Hand(Avg(), 3, [0.25] * 4)],
     Kind.DOT: [Hand(Filter([1, -1, 2, 0.5], learn=False), 8, [1, -1, 2, 0.5])],
+    Kind.STD: [Hand(Std(), math.sqrt(3.5), [d / math.sqrt(3.5) / 4 for d in (-2, -1, 0, 3)])],  # 12.5 − 3²
     Kind.SOFT: [
         Hand(Soft(0.0), 3, [0.25] * 4, 3.5),  # the variance is (4 + 1 + 0 + 9) / 4
         Hand(Soft(math.log(2)), 418 / 78, [2 / 78 * (1 + math.log(2) * (1 - 418 / 78)), *([None] * 3)]),
@@ -67,6 +68,7 @@ LEARNED = [
     Min(),
     Avg(),
     Filter(),
+    Std(),
     Soft(1.5),
     LogSumExp(2.0),
     Power(3.0),
@@ -172,6 +174,9 @@ def test_equal_cells_give_themselves_and_finite_gradients(tree, value, dtype):
     kinds = {r.kind for r in decode(tree.fit((3, 3))).responses}
     if kinds <= {Kind.MAX, Kind.MIN, Kind.AVG, Kind.SOFT, Kind.LSE, Kind.RANK, Kind.BLUR}:
         assert_close(y, torch.full_like(y, value))
+    elif kinds == {Kind.STD}:
+        assert torch.equal(y, torch.zeros_like(y))
+        assert torch.equal(x.grad, torch.zeros_like(x))
     elif kinds <= {Kind.POWER, Kind.ABS_POWER}:
         u = max(abs(value) if Kind.ABS_POWER in kinds else value, 1e-6)
         assert_close(y, torch.full_like(y, u))

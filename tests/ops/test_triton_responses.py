@@ -11,7 +11,7 @@ from cases import SHARES, WINDOWS, W, call, distinct, numbers
 from learnpool.nodes import PROPORTION
 from learnpool.ops import reference
 from learnpool.program import Kind, decode
-from learnpool.tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Power, Rank, Soft
+from learnpool.tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Power, Rank, Soft, Std
 
 if os.environ.get("LEARNPOOL_REQUIRE_TRITON") != "1":
     pytest.importorskip("triton", reason="triton is not installed")
@@ -32,6 +32,7 @@ TREES = {
     Kind.MIN: Min(),
     Kind.AVG: Avg(),
     Kind.DOT: Filter(),
+    Kind.STD: Std(),
     Kind.SOFT: Soft(),
     Kind.LSE: LogSumExp(),
     Kind.POWER: Power(),

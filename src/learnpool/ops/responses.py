@@ -192,6 +192,40 @@ class Blur(Dot):
         self.c = c / self.total
 
 
+class Std(Unit):
+    """y = sqrt(mean (x_i − μ)²); ∂y/∂x_i = (x_i − μ) / (n y), 0 where all cells are equal."""
+
+    def __init__(self, like: Tensor, counts: Counts) -> None:
+        super().__init__(like, counts)
+        self.star = torch.full_like(like, torch.nan)  # the first cell
+        self.found = torch.zeros_like(like, dtype=torch.bool)
+        self.sum = self.squares = torch.zeros_like(like)
+
+    def add(self, p: int, cell: Cell) -> None:
+        self.star = torch.where(cell.take(~self.found), cell.x.detach(), self.star)
+        self.found = self.found | cell.take(torch.ones_like(self.found))
+        d = cell.x - self.star
+        self.sum = self.sum + self.collect(cell.keep(d))
+        self.squares = self.squares + self.collect(cell.keep(d * d))
+
+    def look(self, x: Tensor) -> None:
+        self.star, self.found = x[..., :1].detach(), torch.ones_like(self.found)
+
+    def finish(self) -> Tensor:
+        self.mean = self.sum / self.n
+        variance = self.squares / self.n - self.mean * self.mean
+        variance = torch.where(variance < 0, 0, variance)
+        self.equal = variance == 0
+        self.y = torch.where(self.equal, 0, torch.where(self.equal, 1, variance).sqrt())
+        return self.y
+
+    def send(self, c: Tensor) -> None:
+        self.c = torch.where(self.equal, 0, c / (self.n * torch.where(self.equal, 1, self.y)))
+
+    def receive(self, cell: Cell) -> Tensor:
+        return self.c * (cell.x - self.star - self.mean)
+
+
 class _Exponential(Unit):
     """What Soft and LogSumExp share: x* with the largest θx, d = x − x*, e = exp(θd), and the means of d under e."""
 
@@ -393,6 +427,7 @@ UNITS: dict[Kind, type[Unit]] = {
     Kind.MIN: Min,
     Kind.AVG: Avg,
     Kind.DOT: Dot,
+    Kind.STD: Std,
     Kind.SOFT: Soft,
     Kind.LSE: LogSumExp,
     Kind.POWER: Power,

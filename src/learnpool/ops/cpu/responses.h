@@ -160,6 +160,47 @@ struct Blur : Dot<A, CAREFUL> {
   }
 };
 
+// y = the standard deviation of x: with d = x - the first cell, y^2 = mean d^2 - (mean d)^2. A cell gets c (x - mean) / (n y),
+// nothing where all cells are equal.
+template <class A, bool CAREFUL>
+struct Std {
+  static constexpr int PASSES = 1, SLOTS = 3;
+  static constexpr bool DOT = false;
+  Vec<A> star{}, sum{}, squares{};
+  Mask<A> found{};
+
+  template <int PASS>
+  INLINE void begin(const Region<A>&) {}
+  template <int PASS, bool LACKS>
+  INLINE void add(const Cell<A>& cell) {
+    star = found ? star : cell.x;
+    found |= cell.template take<LACKS>(~Mask<A>{});
+    const Vec<A> d = cell.template keep<LACKS>(cell.x - star);
+    sum += d;
+    squares += d * d;
+  }
+  template <class Slots>
+  INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
+    const Vec<A> mean = sum / region.n, variance = squares / region.n - mean * mean;
+    const Vec<A> y = take_root<A>(variance < A(0) ? Vec<A>{} : variance);
+    slots.store(0, y);
+    slots.store(1, star + mean);
+    slots.store(2, y == A(0) ? Vec<A>{} : A(1) / (region.n * y));
+    return squares;
+  }
+  template <class Slots>
+  static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
+    const Vec<A> scale = slots.load(2);
+    slots.store(0, scale == A(0) ? Vec<A>{} : c * scale);
+    return Vec<A>{};
+  }
+  template <class Slots>
+  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A>) {
+    const Vec<A> scale = slots.load(0);
+    return scale == A(0) ? Vec<A>{} : scale * (x - slots.load(1));
+  }
+};
+
 // What Soft and LogSumExp share: x* with the largest theta x, d = x - x*, e = exp(theta d), and sums of e, e d and e d^2. A cell
 // whose e is 0 counts for nothing, be it -inf.
 template <class A, bool CAREFUL>
@@ -335,6 +376,7 @@ INLINE auto with_unit(Kind kind, F f) {
     case Kind::Avg: return f(UnitType<Avg<A, CAREFUL>>{});
     case Kind::Dot: return f(UnitType<Dot<A, CAREFUL>>{});
     case Kind::Blur: return f(UnitType<Blur<A, CAREFUL>>{});
+    case Kind::Std: return f(UnitType<Std<A, CAREFUL>>{});
     case Kind::Soft: return f(UnitType<Soft<A, CAREFUL>>{});
     case Kind::LogSumExp: return f(UnitType<LogSumExp<A, CAREFUL>>{});
     case Kind::Power: return f(UnitType<Power<A, CAREFUL, false>>{});

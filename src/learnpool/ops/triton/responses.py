@@ -27,6 +27,7 @@ MAX = tl.constexpr(int(Kind.MAX))
 MIN = tl.constexpr(int(Kind.MIN))
 AVG = tl.constexpr(int(Kind.AVG))
 DOT = tl.constexpr(int(Kind.DOT))
+STD = tl.constexpr(int(Kind.STD))
 SOFT = tl.constexpr(int(Kind.SOFT))
 LSE = tl.constexpr(int(Kind.LSE))
 POWER = tl.constexpr(int(Kind.POWER))
@@ -52,6 +53,7 @@ UNITS = {
     Kind.MIN: Unit(2),
     Kind.AVG: Unit(1),
     Kind.DOT: Unit(1),
+    Kind.STD: Unit(3),
     Kind.SOFT: Unit(4, passes=2, load=2),
     Kind.LSE: Unit(3, passes=2, load=2),
     Kind.POWER: Unit(3, passes=2, load=2),
@@ -73,6 +75,8 @@ def begin(KIND: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr):
         return (zero, tl.zeros([BLOCK], tl.int32))
     elif KIND == DOT:
         return (zero,)
+    elif KIND == STD:  # the first cell, whether there is one, Σd, Σd²
+        return (zero, none, zero, zero)
     elif KIND == SOFT or KIND == LSE:  # x*, theta x*, whether there is one; Σe, Σed, Σed²
         return (zero, zero, none, zero, zero, zero)
     elif KIND == POWER or KIND == ABS_POWER:  # max u, s, t
@@ -95,6 +99,10 @@ def add(state, x, exists, counted, w, theta, tap, KIND: tl.constexpr):
         return (state[0] + x, state[1] + counted.to(tl.int32))
     elif KIND == DOT:  # where there is no cell, 0 times an infinite weight would be NaN
         return (tl.where(exists, state[0] + w * x, state[0]),)
+    elif KIND == STD:
+        star = tl.where(exists & (state[1] < 0), x, state[0])
+        d = tl.where(exists, x - star, 0.0)
+        return (star, tl.where(exists, 0, state[1]), state[2] + d, state[3] + d * d)
     elif KIND == SOFT or KIND == LSE:
         key = theta * x
         wins = exists & ((key > state[1]) | (key != key) | (state[2] < 0))
@@ -129,6 +137,10 @@ def finish(state, n, theta, KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.c
         if not (WINDOW[4][0] and WINDOW[4][1] and WINDOW[4][2]):
             divisor = tl.maximum(state[1], 1).to(n.dtype)
         return (state[0] / divisor, divisor)
+    elif KIND == STD:
+        mean = state[2] / n
+        variance = state[3] / n - mean * mean
+        return (tl.sqrt(tl.where(variance < 0, 0.0, variance)), state[0], mean)
     elif KIND == SOFT:
         mean = state[4] / state[3]
         return (state[0] + mean, state[0], mean) + state[3:]
@@ -154,6 +166,8 @@ def send(c, state, n, theta, KIND: tl.constexpr, TAPS: tl.constexpr):
         return (c / state[1],), c
     elif KIND == DOT:
         return (c,), c
+    elif KIND == STD:
+        return (tl.where(state[0] == 0, 0.0, c / (n * state[0])), state[1], state[2]), c
     elif KIND == SOFT:
         slope = c * (state[5] / state[3] - state[2] * state[2])
         return (c / state[3], state[1], state[2], theta), slope
@@ -175,6 +189,8 @@ def receive(slots, x, w, tap, KIND: tl.constexpr):
         return slots[0]
     elif KIND == DOT or KIND == BLUR:
         return slots[0] * w
+    elif KIND == STD:
+        return slots[0] * (x - slots[1] - slots[2])
     elif KIND == SOFT:
         d, e = weigh(x, slots[1], slots[3])
         return slots[0] * e * (1 + slots[3] * (d - slots[2]))

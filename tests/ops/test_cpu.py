@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
+from learnpool import LogSumExp, Power, Soft
 from learnpool.ops import reference
 from learnpool.tree import make_tree
 
@@ -305,6 +306,19 @@ def test_infinity_and_nan_reach_only_what_reads_them(bad, layout, dtype):
             x[(0, 1, *at)] = bad
             x = x.to(memory_format=LAYOUTS[layout])
             compare(x, *parameters(tree, shape, share, 17, (9, 21), dtype), tree, shape, *TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "tree", [Soft(1.0, learn=False), LogSumExp(1.0, learn=False), Power(3.0, learn=False)], ids=str
+)
+def test_nan_in_a_cell_that_no_region_reads(tree, layout):
+    window = W(2, 2).of()
+    for dtype in (torch.float32, torch.float64):
+        x = distinct(1, 17, 9, 21, dtype=dtype)
+        x[..., 20] = float("nan")
+        x = x.to(memory_format=LAYOUTS[layout])
+        compare(x, *parameters(tree, window, "layer", 17, (9, 21), dtype), tree, window, *TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

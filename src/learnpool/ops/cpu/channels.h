@@ -37,7 +37,6 @@ class ImagePooling {
     columns_ = std::min(w.in, (image_.outputs - 1) * w.stride + (w.kernel - 1) * w.dilation + 1);
     ahead_ = std::max<int64_t>(1, BYTES_AHEAD / (call.pool.w.stride * call.pool.channels * int64_t(sizeof(T))));
     image_.element_bytes = sizeof(T);
-    image_.cell_bytes = call.pool.channels * sizeof(T);
   }
 
   void pool_item(int64_t item) {
@@ -61,7 +60,6 @@ class ImagePooling {
   TapTable<A> tables_[TABLES];
   int64_t stamps_[TABLES] = {}, stamp_ = 0;  // the last band that used each table; the present band
   std::vector<ImageOutput<A>> outputs_;
-  NewRows new_rows_[2];         // of the present row of outputs and the next
   A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
   int64_t columns_, ahead_;     // of cells under a band; outputs further on whose cells are fetched
   Items::Box box_{};            // of the present item
@@ -148,7 +146,6 @@ class ImagePooling {
     clear_cells(0, direct_ ? pool.cells() : window_cells_);
     for (int64_t row = 0; row < pool.d.out * pool.h.out; ++row) {
       if (collects()) extend_window(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
-      for (int64_t i = 0; i < 2; ++i) list_new_rows(row + i, new_rows_[i]);
       for (int64_t ow = 0; ow < pool.w.out;) ow += pool_band(n, row, ow);
     }
     if (!collects()) return;
@@ -288,24 +285,27 @@ class ImagePooling {
     Responses<A>& responses = image_.responses;
     if (responses.n[output.at] != n) std::fill_n(responses.n + output.at, image_.width, n);
     if (responses.divisor[output.at] != divisor) std::fill_n(responses.divisor + output.at, image_.width, divisor);
-    look_ahead(output, ow + ahead_);
+    look_ahead(output, row, ow + ahead_);
     return true;
   }
 
-  // Cells are fetched for output `ow` of the row, or for one of the next row. New columns are neighbours, or nearly so.
-  void look_ahead(ImageOutput<A>& output, int64_t ow) const {
-    const int64_t columns = call_.pool.w.out;
-    output.next_rows = &new_rows_[ow >= columns];
-    const Taps::List& across = output_taps_.columns[std::min(ow >= columns ? ow - columns : ow, columns - 1)];
-    output.next_columns = std::min<int64_t>(across.fresh_end - across.fresh_begin, 4);
-    output.next_column = output.next_columns == 0 ? 0 : output_taps_.fresh[across.fresh_begin];
-  }
-
-  void list_new_rows(int64_t row, NewRows& rows) const {
-    rows.count = 0;
-    if (row >= int64_t(output_taps_.rows.size())) return;
-    const Taps::List& down = output_taps_.rows[row];
-    for (int64_t i = down.fresh_begin; i < down.fresh_end && rows.count < 4; ++i) rows.first[rows.count++] = output_taps_.fresh[i];
+  // Cells are fetched for output `ow` of a row, or for one of the next row.
+  void look_ahead(ImageOutput<A>& output, int64_t row, int64_t ow) const {
+    const Pooling& pool = call_.pool;
+    if (ow >= pool.w.out) {
+      ow -= pool.w.out;
+      ++row;
+    }
+    output.next_count = 0;
+    if (ow >= pool.w.out || row >= int64_t(output_taps_.rows.size())) return;
+    const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
+    const int64_t* fresh = output_taps_.fresh.data();
+    const int64_t cell_bytes = pool.channels * int64_t(sizeof(T));
+    for (int64_t i = down.fresh_begin; i < down.fresh_end; ++i) {
+      for (int64_t j = across.fresh_begin; j < across.fresh_end && output.next_count < output.MOST_NEXT; ++j) {
+        output.next[output.next_count++] = (fresh[i] + fresh[j]) * cell_bytes;
+      }
+    }
   }
 
   // Point outputs at their cells and gradients; cells that are not used where they are come into scratch.

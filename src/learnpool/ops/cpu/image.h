@@ -31,11 +31,6 @@ struct TapTable {
   A *weights = nullptr, *dot_weights = nullptr;
 };
 
-// Cells that outputs of a row are the first to meet: where their rows begin in the image, at most so many.
-struct NewRows {
-  int64_t count = 0, first[4] = {};
-};
-
 // One output of a band.
 template <class A>
 struct ImageOutput {
@@ -46,9 +41,9 @@ struct ImageOutput {
   const A* weight;  // parameters of its lanes, where they have their own
   A *dweight, *dmix;
   uint32_t number;  // in the image: for random picks
-  // Of an output further on: cells that it is the first to meet.
-  const NewRows* next_rows;
-  int64_t next_column, next_columns;
+  // Cells that an output further on is the first to meet: bytes from the image's first.
+  static constexpr int64_t MOST_NEXT = 16;
+  int64_t next_count, next[MOST_NEXT];
 };
 
 template <class A>
@@ -72,7 +67,7 @@ struct Image : ImageMemory, Pipeline<A> {
   // The present image in memory, from the first channel of the item on: cells and their gradients, or null; bytes of a number and
   // of a cell. And the outputs of the present band, if they are used where they are.
   const char *cells = nullptr, *gradients = nullptr;
-  int64_t element_bytes = 0, cell_bytes = 0;
+  int64_t element_bytes = 0;
   const A* values = nullptr;
 
   explicit Image(const Call& call) : Image(call, divide_up(call.items.channel_step, LANES<A>) * LANES<A>) {}
@@ -83,12 +78,9 @@ struct Image : ImageMemory, Pipeline<A> {
     const int64_t byte = c * element_bytes;
     if (byte % 64 != 0) return;
     if (values != nullptr) __builtin_prefetch(values + output.at + c, 1, 3);
-    for (int64_t row = 0; row < output.next_rows->count; ++row) {
-      const int64_t first = (output.next_rows->first[row] + output.next_column) * cell_bytes + byte;
-      for (int64_t i = 0; i < output.next_columns; ++i) {
-        __builtin_prefetch(cells + first + i * cell_bytes, 0, 2);
-        if (gradients != nullptr) __builtin_prefetch(gradients + first + i * cell_bytes, 1, 2);
-      }
+    for (int64_t i = 0; i < output.next_count; ++i) __builtin_prefetch(cells + output.next[i] + byte, 0, 2);
+    for (int64_t i = 0; gradients != nullptr && i < output.next_count; ++i) {
+      __builtin_prefetch(gradients + output.next[i] + byte, 1, 2);
     }
   }
 

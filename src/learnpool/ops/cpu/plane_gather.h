@@ -192,9 +192,9 @@ void gather_alone(const Plane<A>& plane, int64_t r, const Piece& piece) {
           w = plane.per_lane ? load<V>(plane.weight + row * strides.row + tap * strides.tap + at)
                              : broadcast<A>(plane.dense[row * plane.call.pool.taps() + tap]);
         }
-        V share = U::receive(there, x, w, Lane<A>(layout.number[t]));
-        if constexpr (CAREFUL) share = (V)((Mask<A>)share & load<Mask<A>>(responses.live + at));
-        received += share;
+        const V share = U::receive(there, x, w, Lane<A>(layout.number[t]));
+        // A cell that no region reads may be NaN.
+        received += (V)((Mask<A>)share & load<Mask<A>>(responses.live + at));
       }
       store(plane.gradients + place, received);
     }

@@ -128,12 +128,10 @@ INLINE void respond_pairs(const Plane<A>& plane, const Pass<Plane<A>>& pass, int
   const Block<A>* blocks = plane.layout.sorted;
   for (int64_t b = begin; b < end; b += 2) {
     const int64_t other = std::min(b + 1, end - 1);  // an odd one is its own neighbour
-    if (pass.is_first) {
-      plane.prefetch(b);
-      if (other != b) plane.prefetch(other);
-    }
+    if (pass.is_first) plane.prefetch(b);
     const Block<A>* const pair[2] = {blocks + b, blocks + other};
     respond_pair<TAPS, LACKING, STATISTICS, DOTS, BACKWARD>(plane, pass, pair, finite);
+    if (pass.is_first && other != b) plane.prefetch(other);
   }
 }
 

@@ -367,9 +367,10 @@ INLINE U make_unit(const Region<A>& region) {
   else return U();
 }
 
-// f(UnitType) with the unit of this kind.
-template <class A, bool CAREFUL, class F>
+// f(UnitType) with the unit of this kind. In float64 units are always careful: half of them need not be compiled.
+template <class A, bool WANTS_CARE, class F>
 INLINE auto with_unit(Kind kind, F f) {
+  constexpr bool CAREFUL = WANTS_CARE || sizeof(A) == 8;
   switch (kind) {
     case Kind::Max: return f(UnitType<Max<A, CAREFUL>>{});
     case Kind::Min: return f(UnitType<Min<A, CAREFUL>>{});

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from learnpool import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Pool2d, Power, Rank, Soft, Tree
+from learnpool import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Pool2d, Power, Rank, Soft, Std, Tree
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures" / "pools"
 REGION = (0.1, 0.4, 0.2, 0.3, 0.9, 0.6, 0.0, 0.2, 0.5)
@@ -16,6 +16,7 @@ POOLS: dict[str, tuple[Tree, tuple[float, ...]]] = {  # with the masks, filters 
     "min": (Min(), ()),
     "avg": (Avg(), ()),
     "median": (Median(), ()),
+    "std": (Std(), ()),
     "mixed": (Mix(Max(), Avg()), ()),
     "gated": (Gate(Max(), Avg()), MASK),
     "filter": (Filter(), FILTER),

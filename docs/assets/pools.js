@@ -16,6 +16,7 @@
   const dot = (w, x) => sum(w.map((v, i) => v * x[i]));
   const most = (x) => Math.max(...x);
   const sigmoid = (v) => 1 / (1 + Math.exp(-v));
+  const std = (x) => Math.sqrt(mean(x.map((v) => (v - mean(x)) ** 2)));
   const soft = (x, beta) => {
     const top = most(x.map((v) => beta * v));
     const e = x.map((v) => Math.exp(beta * v - top));
@@ -42,6 +43,7 @@
     ["rank", "rank (top 3)", (x) => mean(sorted(x).slice(0, 3))],
     ["blur", "blur", (x) => dot(BLUR, x)],
     ["filter", "filter", (x) => dot(FILTER, x)],
+    ["std", "std", (x) => std(x)],
   ];
 
   const make = (name, attributes, parent, text) => {

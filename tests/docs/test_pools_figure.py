@@ -8,7 +8,7 @@ from pages import ROOT
 
 import pool_figures
 from browser import render
-from learnpool import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Pool2d, Power, Rank, Soft
+from learnpool import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Min, Mix, Pool2d, Power, Rank, Soft, Std
 
 REGION = (-0.3, 0.8, 0.8, 0.0, -0.9, 0.25, 1.0, 0.1, -0.45)  # with a tie, a zero and negative cells
 SCALARS = {"a": 0.3, "beta": -2.5, "r": 6.0, "p": 4.5}
@@ -39,6 +39,7 @@ def expected():
         "lp2": answer(Power(2.0, learn=False, absolute=True)),
         "rank": answer(Rank(), [1 / 3] * 3 + [0] * 6),
         "blur": answer(Blur()),
+        "std": answer(Std()),
     }
 
 

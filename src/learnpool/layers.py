@@ -99,7 +99,9 @@ class _Pool(_WindowLayer, TreeParameters):
         weight, mix = self._get_parameters()
         if self.share in sharing.REGIONAL:
             output, mix = check_input(name, input, window)[-self.dims :], self.proportions()
-            sharing.warn_of_grid(name, next(p for p in (weight, mix) if p is not None), output)
+            for parameter in (weight, mix):
+                if parameter is not None:
+                    sharing.warn_of_grid(name, parameter, output)
             weight = None if weight is None else sharing.resample(weight, output)
             mix = None if mix is None else sharing.resample(mix, output)
         return functional.pool(name, input, self.tree, weight, mix, window)

@@ -4,7 +4,6 @@ import itertools
 import math
 import subprocess
 import sys
-from enum import IntEnum
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ import learnpool
 from cases import ODD, SHARES, W
 from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
 from learnpool.observation import preserve_state
-from learnpool.program import Code, decode
 from learnpool.tree import make_tree
 
 TWO = Gate(Gate(Filter(), Max()), Gate(Avg(), Filter()))
@@ -57,7 +55,7 @@ def test_near_0_and_near_1_are_below_a_twentieth_and_above_nineteen():
 def by_loop(pool, x):
     """(mean, near 0, near 1, entropy) of every gate, one region and one cell after the other."""
     window, weight = pool.window, pool.weight.detach().double()
-    rows = [node.parameter for node in decode(pool.tree.program).nodes if node.code == 4]
+    rows = pool.program.masks
     output = window.output_size(x.shape[2:])
     statistics = []
     for row in rows:
@@ -354,27 +352,6 @@ def test_fields_by_name():
 def test_bad_input(model, batch, error, message):
     with pytest.raises(error, match=message):
         learnpool.explain(model(), batch)
-
-
-def test_an_unknown_node_is_an_error(monkeypatch):
-    """A leaf without parameters is explained by its name; what else a new code may mean is not guessed."""
-    from learnpool.explanation import measurement
-
-    class Unknown(IntEnum):
-        MEDIAN = 6
-
-    def decode_as_unknown(program):
-        decoded = decode(program)
-        nodes = [n._replace(code=Unknown.MEDIAN) if n.code in hidden else n for n in decoded.nodes]
-        return decoded._replace(nodes=tuple(nodes))
-
-    monkeypatch.setattr(measurement, "decode", decode_as_unknown)
-    hidden = {Code.MAX}
-    assert learnpool.explain(GatedPool2d(2)).pools[0].gates[0].left == "median"
-    for code, pool in ((Code.GATE, GatedPool2d(2)), (Code.MIX, MixedPool2d(2)), (Code.FILTER, TreePool2d(2))):
-        hidden = {code}
-        with pytest.raises(ValueError, match="explain: unknown node <Unknown.MEDIAN: 6>"):
-            learnpool.explain(pool)
 
 
 def test_an_empty_batch_says_nothing():

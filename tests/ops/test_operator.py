@@ -175,9 +175,9 @@ def test_every_layout_gives_the_same_numbers(make, tree):
     ours, plain = leaves(x, *params), leaves(x.contiguous(), *params)
     ours[0] = x.detach().requires_grad_()
     y, expected = call(*ours, tree, window), call(*plain, tree, window)
-    assert_close(y, expected, rtol=0, atol=0)
+    assert_close(y, expected)  # channels_last adds up in another order
     grad = torch.randn_like(expected)
-    assert_close(torch.autograd.grad(y, ours, grad), torch.autograd.grad(expected, plain, grad), rtol=0, atol=0)
+    assert_close(torch.autograd.grad(y, ours, grad), torch.autograd.grad(expected, plain, grad))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

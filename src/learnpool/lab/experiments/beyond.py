@@ -3,7 +3,7 @@
 from ..paper import read_table
 from .error_table import TREE_GATED, ErrorTable, Row
 
-TITLE = "Every other pool, beside the paper's"
+TITLE = "Every other pool, beside those of the paper"
 SOURCE = "Not in the paper's tables"
 CLAIM = (
     "The paper's trees are complete trees of filters, but any tree of maxima, means, filters and other functions of a "

@@ -374,11 +374,15 @@ class Rank(Unit):
         if not self.cells:  # no region has any
             self.cells, self.exist = [self.like], [torch.zeros_like(self.like, dtype=torch.bool)]
         x, exist = torch.stack(self.cells, -1), torch.stack(self.exist, -1)  # [N, C, *output, seen]
-        order = x.detach().sort(dim=-1, descending=True, stable=True).indices
-        order = order.gather(
-            -1, exist.gather(-1, order).to(torch.int8).sort(dim=-1, descending=True, stable=True).indices
-        )
-        self.place = order.argsort(-1)  # of each tap
+        exporting = (
+            torch.onnx.is_in_onnx_export()
+        )  # ONNX has no stable sort; there is no gradient to give to equal cells
+        known = torch.where(exist, x.detach(), -torch.inf)
+        order = (known.sort(-1, True) if exporting else known.sort(dim=-1, descending=True, stable=True)).indices
+        if not exporting:
+            missing = (~exist).gather(-1, order).to(torch.int8)
+            order = order.gather(-1, missing.sort(dim=-1, stable=True).indices)  # cells that do not exist come last
+        self.order = order
         self.sorted = torch.where(exist.gather(-1, order), x.gather(-1, order), 0)
         taps, seen = self.row.shape[-1], len(self.cells)
         overlaps = _compute_overlaps(taps, seen, self.like)[self.n.to(torch.int64)]  # [*output|1, j, k]
@@ -386,6 +390,9 @@ class Rank(Unit):
         shares = (overlaps[..., k] * self.row[..., k : k + 1] for k in range(taps))
         self.shares = torch.stack(list(shares)).sum(0)  # [C|1, *output|1, seen]
         return _multiply(self.shares, self.sorted).sum(-1)
+
+    def send(self, c: Tensor) -> None:
+        self.c, self.place = c, self.order.argsort(-1)  # the place of each tap in the order
 
     def receive(self, cell: Cell) -> Tensor:
         shares = self.shares.expand_as(self.sorted).gather(-1, self.place)

@@ -2,6 +2,9 @@
 
 import io
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -89,3 +92,20 @@ def test_threads_are_restored_after_an_error():
     with pytest.raises(KeyError):
         fail()
     assert (inside, torch.get_num_threads()) == ([before + 1], before)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_was_freed_is_used_again():
+    code = """
+import resource, torch
+from learnpool.lab import hardware
+hardware.keep_memory()
+def count_page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(25_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+first, second = count_page_faults(), count_page_faults()
+print(first, second)
+assert second < 1 + first / 10
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

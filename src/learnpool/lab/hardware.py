@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -20,6 +21,9 @@ from ..ops import cpu, triton
 
 # More threads than this only wait for each other; with far more the system refuses, and torch ends the process.
 MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
+# Options of glibc's mallopt: M_MMAP_MAX, no block is mapped by itself; M_TRIM_THRESHOLD, the heap hardly ever shrinks;
+# M_TOP_PAD, it grows by 256 MB.
+KEEP_MEMORY = {-4: 0, -1: 2**31 - 1, -2: 2**28}
 
 
 def describe_machine(device: str = "cpu") -> dict[str, Any]:
@@ -110,6 +114,17 @@ def read_peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
+
+
+def keep_memory() -> None:
+    """Let the C library keep what is freed, so that tensors of the next step do not wait for new pages.
+
+    Where there is no glibc this does nothing. Peak memory hardly changes: a step frees what the next one needs.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        for option, value in KEEP_MEMORY.items():
+            library.mallopt(option, value)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ CLAIM = "Chooses, by validation error alone, each pool's rate and the pool that 
 POOLS = (
     "max", "avg", "half", "mixed", "mixed:channel", "gated", "gated:channel", "tree3+gated", "filter",
     "Mix(Max,Filter)", "Mix(Max,Filter):channel", "Gate(Max,Filter)",
-    "soft", "gem", "rank", "blur", "maxblur",  # the second block
+    "soft", "gem", "rank", "blur", "maxblur",
 )  # fmt: skip
 DATA = ("cifar10+", "cifar10")
 ALWAYS_CONFIRMED = ("max", "half", "gated")

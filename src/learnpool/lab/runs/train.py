@@ -46,6 +46,7 @@ def train(
     """
     if threads is not None and not 0 < threads <= hardware.MOST_THREADS:
         raise RunError(f"--threads: wanted 1 to {hardware.MOST_THREADS}, got {threads}")
+    hardware.keep_memory()
     with ExitStack() as stack:
         stack.enter_context(hardware.use_threads(threads or torch.get_num_threads()))
         ranks = stack.enter_context(join_ranks(device))

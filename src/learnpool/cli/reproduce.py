@@ -76,8 +76,12 @@ def reproduce(
     arguments: dict[str, Any] = {"data_dir": data_dir, "threads": threads, "device": device, "workers": workers}
     with options.report_interrupted_runs(out):
         if dry_run:
-            at_once = count_jobs(jobs, threads, len(runs))
-            described = estimate.describe_plan(runs, out / "runs", at_once, **arguments)
+            missing = lab.plan_missing(selection, scale, out)
+            described = estimate.describe_plan(
+                missing, out / "runs", count_jobs(jobs, threads, len(missing)), **arguments
+            )
+            if len(missing) < len(runs):
+                described += f" {len(runs) - len(missing)} more are in {out / 'runs.jsonl'}."
             print(f"{', '.join(selection)}:", described, sep="\n")
             return
         if pages_only:

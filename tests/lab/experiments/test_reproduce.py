@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from learnpool.lab.experiments.results import Results
 from learnpool.lab.paper import PAPER, SETS
 from learnpool.lab.runs.directory import read_result
 from learnpool.lab.runs.run import RunError
+from learnpool.lab.runs.studies import pack_runs
 from learnpool.lab.runs.train import train
 
 TINY = Scale("cpu", 2, ("digits",), {"epochs": 1, "width": 0.05, "train_size": 120, "batch": 40})
@@ -70,6 +72,17 @@ def test_experiments_share_their_runs(site):
     alone = [reproduce.plan([name], TINY) for name in reproduce.NAMES]
     assert len(runs) < sum(map(len, alone))
     assert sorted(path.name for path in (site[0] / "runs").iterdir() if path.is_dir()) == sorted(run.id for run in runs)
+
+
+def test_a_published_study_goes_on_where_it_ended(tmp_path):
+    first, second = reproduce.plan(["table1"], replace(TINY, pools=("max",)))
+    train(first, tmp_path / "runs", threads=1)
+    pack_runs(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs")
+    assert reproduce.plan_missing(["table1"], replace(TINY, pools=("max",)), tmp_path) == [second]
+    reproduce.reproduce(["table1"], replace(TINY, pools=("max",)), tmp_path, jobs=1)
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == [second.id]
+    assert len(json.loads((tmp_path / "table1.json").read_text())["digits"].popitem()[1]) == 2
 
 
 def test_numbers_of_a_page_are_those_of_the_run_files(site):

@@ -57,6 +57,12 @@ def plan(names: Sequence[str], scale: Scale) -> list[Run]:
     return runs
 
 
+def plan_missing(names: Sequence[str], scale: Scale, out: Path) -> list[Run]:
+    """The planned runs that are not in the study ``out/runs.jsonl``: a study goes on where it was published."""
+    study = Results(out / "runs").study
+    return [run for run in plan(names, scale) if run.id not in study]
+
+
 def reproduce(
     names: Sequence[str],
     scale: Scale,
@@ -66,11 +72,11 @@ def reproduce(
     console: Console | None = None,
     **options: Any,
 ) -> list[Path]:
-    """Train what is missing in ``out/runs``, then write ``index.html`` and a page for each experiment.
+    """Train what is missing in ``out/runs`` and its study, then write ``index.html`` and a page for each experiment.
 
     ``words`` are the options of the command line, to be shown on the pages.
     """
-    runs = plan(names, scale)
+    runs = plan_missing(names, scale, out)
     files.make_directory(out / "runs")
     if runs:
         train_missing(runs, out / "runs", console=console, **options)

@@ -114,10 +114,10 @@
     const rows = POOLS.map(([id, name, pool]) => {
       const row = make("div", { class: "pools-row", "data-pool": id }, right);
       make("span", { class: "pools-name" }, row, name);
-      const bar = make("svg", { viewBox: "0 0 204 20", class: "pools-bar" }, row);
-      make("line", { x1: 2, y1: 10, x2: 202, y2: 10, class: "pools-axis" }, bar);
-      make("line", { x1: 102, y1: 4, x2: 102, y2: 16, class: "pools-axis" }, bar);
-      const point = make("circle", { cy: 10, r: 5, class: "pools-point" }, bar);
+      const bar = make("svg", { viewBox: "0 0 216 20", class: "pools-bar" }, row);
+      make("line", { x1: 8, y1: 10, x2: 208, y2: 10, class: "pools-axis" }, bar);
+      make("line", { x1: 108, y1: 4, x2: 108, y2: 16, class: "pools-axis" }, bar);
+      const point = make("circle", { cy: 10, r: 4, class: "pools-point" }, bar);
       const value = make("span", { class: "pools-value" }, row);
       const map = make("svg", { viewBox: "0 0 30 30", class: "pools-map" }, row);
       make("title", {}, map, "how much each cell counts: orange for, blue against");
@@ -135,7 +135,8 @@
         const y = pool(cells, scalars);
         row.dataset.value = y;
         value.textContent = format(y);
-        point.setAttribute("cx", 102 + 100 * Math.min(1, Math.max(-1, y)));
+        point.setAttribute("cx", 108 + 100 * clamp(y));
+        point.classList.toggle("pools-outside", Math.abs(y) > 1);
         const shares = measureShares(pool);
         taps.forEach((tap, i) => tap.setAttribute("fill", shade(shares[i], 1)));
       }

@@ -17,6 +17,7 @@ from paper_tables import SETTINGS, group_runs
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "forest.svg"
 BASELINES = ("max", "half")
+CONFIRMED = {("resnet9", "cifar10+"): "CIFAR-10, all images: ResNet-9, ¼ as wide, with batch normalisation"}
 OTHERS = {  # exploratory: what stands beside gated in each earlier study
     "dsn": ("CIFAR-10, 10,000 images: the paper's network, ¼ as wide", "tree3+gated"),
     "all": ("CIFAR-10: the paper's network, ¼ as wide", "tree3+gated"),
@@ -28,10 +29,9 @@ OTHERS = {  # exploratory: what stands beside gated in each earlier study
 def read_panels() -> dict[str, Settings]:
     """The rows of both panels, from the studies."""
     panels: dict[str, dict] = {baseline: {} for baseline in BASELINES}
-    for net, data in confirmation.CHOICES:
-        runs = confirmation.group_runs(Scale(changes={"net": net}), net, data)
-        family = read_family(Results(RESULTS / "confirmation" / "runs"), runs, confirmation.list_pairs(runs))
-        add(panels, f"{data}: {net}", family, primary=True)
+    confirmed = Results(RESULTS / "confirmation" / "runs")
+    for block in confirmation.BLOCKS:
+        add(panels, CONFIRMED[block.net, block.data], confirmation.read_block(Scale(), block, confirmed), primary=True)
     for name, (title, other) in OTHERS.items():
         setting, pools = SETTINGS[name], ("max", "half", "gated", other)
         pairs = [(pool, baseline) for baseline in BASELINES for pool in pools[2:]]

@@ -42,8 +42,8 @@ def site(tmp_path_factory):
     patch.setattr(starts, "CHOICES", CHOICES)
     patch.setattr(screening, "POOLS", ("max", "gated"))
     patch.setattr(screening, "NETS", ("resnet9",))
-    patch.setattr(confirmation, "SEEDS", 2)
-    patch.setattr(confirmation, "CHOICES", {("resnet9", "digits"): {"max": 0.1, "half": 0.1, "gated": 0.05}})
+    rates = {"max": 0.1, "half": 0.1, "gated": 0.05}
+    patch.setattr(confirmation, "BLOCKS", (confirmation.Block("resnet9", "digits", rates, range(100, 102)),))
     for run in reproduce.plan(reproduce.NAMES, TINY)[:-1]:
         train(run, out / "runs", threads=1)
     pages = reproduce.reproduce(reproduce.NAMES, TINY, out, words=["--seeds", "2"], jobs=1)

@@ -1,5 +1,7 @@
 """Screening: the order of its runs, and what it chooses from validation errors."""
 
+from dataclasses import replace
+
 import pytest
 
 from learnpool.lab.experiments import confirmation, screening
@@ -85,9 +87,27 @@ def test_the_primary_family_of_confirmation():
     assert confirmation.list_pairs(["max", "half", "gated", "filter"]) == pairs
 
 
+BLOCK = confirmation.Block("resnet9", "cifar10+", {"max": 0.1, "half": 0.05}, range(100, 106))
+
+
 def test_confirmation_has_fresh_seeds(monkeypatch):
-    monkeypatch.setattr(confirmation, "CHOICES", {("resnet9", "cifar10+"): {"max": 0.1, "half": 0.05}})
+    monkeypatch.setattr(confirmation, "BLOCKS", (BLOCK,))
     runs = confirmation.plan(SCALE)
-    assert [run.seed for run in runs] == [seed for seed in range(100, 112) for _ in range(2)]
+    assert [run.seed for run in runs] == [seed for seed in range(100, 106) for _ in range(2)]
     assert {(run.pool, run.rate) for run in runs} == {("max", (0.1,)), ("half", (0.05,))}
-    assert not {run.seed for run in runs} & {run.seed for run in screening.plan(SCALE)}
+    assert confirmation.plan(replace(SCALE, changes={"net": "fast"})) == []
+
+
+@pytest.mark.parametrize("block", confirmation.BLOCKS, ids=str)
+def test_no_seed_of_a_block_was_looked_at_before(block):
+    others = [other for other in confirmation.BLOCKS if other is not block and other[:2] == block[:2]]
+    assert min(block.seeds) >= 100
+    assert not {seed for other in others for seed in other.seeds} & {*block.seeds}
+
+
+def test_a_block_that_is_not_finished_shows_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(confirmation, "BLOCKS", (BLOCK,))
+    page = confirmation.build_page(SCALE, Results(tmp_path))
+    assert page.answer == ["resnet9, CIFAR10+, seeds 100 to 105: 0 of 12 runs are finished."]
+    assert not page.parts
+    assert not page.data

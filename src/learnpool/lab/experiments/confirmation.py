@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...formatting import format_number, format_range
 from ..comparison.family import Family, Pair
@@ -16,30 +16,39 @@ from .screening import DATA, choose_nets, make_run
 TITLE = "Confirmation on fresh seeds"
 SOURCE = "Not in the paper: docs/results/protocol.md"
 CLAIM = "The chosen pools against max and against a fixed half-and-half blend, each at its own rate."
-FIRST_SEED = 100
-SEEDS = 12
 BASELINES = ("max", "half")
-# What screening chose: by network and data, the rate of every pool. Filled in after screening, before the first run.
-CHOICES: Mapping[tuple[str, str], Mapping[str, float]] = {}
 
 
-def list_runs(scale: Scale, net: str, data: str) -> list[Run]:
-    """Seed by seed, all pools."""
-    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
-    chosen = CHOICES.get((net, data), {})
-    return [make_run(scale, net, data, pool, rate, seed) for seed in seeds for pool, rate in chosen.items()]
+class Block(NamedTuple):
+    """Pools confirmed together: fixed, with the rates that screening chose, before the first of their runs."""
+
+    net: str
+    data: str
+    rates: Mapping[str, float]  # by pool
+    seeds: range
+
+
+BLOCKS: tuple[Block, ...] = ()
+
+
+def list_blocks(scale: Scale) -> list[Block]:
+    """The blocks of the networks and data asked for."""
+    nets, data = choose_nets(scale), scale.choose(DATA) if scale.data else DATA
+    return [block for block in BLOCKS if block.net in nets and block.data in data]
+
+
+def group_runs(scale: Scale, block: Block) -> dict[str, list[Run]]:
+    """The runs of a block by pool."""
+    return {
+        pool: [make_run(scale, block.net, block.data, pool, rate, seed) for seed in block.seeds]
+        for pool, rate in block.rates.items()
+    }
 
 
 def plan(scale: Scale) -> list[Run]:
-    """The runs of every network whose screening is over."""
-    data = scale.choose(DATA) if scale.data else DATA
-    return [run for net in choose_nets(scale) for name in data for run in list_runs(scale, net, name)]
-
-
-def group_runs(scale: Scale, net: str, data: str) -> dict[str, list[Run]]:
-    """The runs by pool; max and half first."""
-    runs = list_runs(scale, net, data)
-    return {pool: [run for run in runs if run.pool == pool] for pool in dict.fromkeys(run.pool for run in runs)}
+    """Block by block and seed by seed, all pools."""
+    blocks = [group_runs(scale, block).values() for block in list_blocks(scale)]
+    return [run for of_pools in blocks for of_seed in zip(*of_pools, strict=True) for run in of_seed]
 
 
 def list_pairs(pools: Iterable[str]) -> list[Pair]:
@@ -47,25 +56,32 @@ def list_pairs(pools: Iterable[str]) -> list[Pair]:
     return [(pool, baseline) for pool in pools if pool not in BASELINES for baseline in BASELINES]
 
 
+def describe_block(block: Block) -> str:
+    """Network, data and seeds."""
+    return f"{block.net}, {LABELS[block.data]}, seeds {block.seeds[0]} to {block.seeds[-1]}"
+
+
+def read_block(scale: Scale, block: Block, results: Results) -> Family | None:
+    """The primary family of a block; None while a run is missing: nobody looks before all are finished."""
+    groups = group_runs(scale, block)
+    finished = all(len(results.find_all(runs)) == len(runs) for runs in groups.values())
+    return read_family(results, groups, list_pairs(groups)) if finished else None
+
+
 def build_page(scale: Scale, results: Results) -> Page:
-    """The primary family of each network; nothing before screening is over."""
+    """The primary family of each block."""
     answer, parts, record = list[str](), list[Table | Figure](), dict[str, Any]()
-    for net in choose_nets(scale):
-        for name in scale.choose(DATA) if scale.data else DATA:
-            groups = group_runs(scale, net, name)
-            runs = [run for of_pool in groups.values() for run in of_pool]
-            done = len(results.find_all(runs))
-            state = f"{done} of {len(runs)} runs are finished" if runs else "screening is not over"
-            answer.append(f"{net}, {LABELS[name]}: {state}.")
-            if (family := read_family(results, groups, list_pairs(groups))) is None:
-                continue
-            answer.append(describe_family(family))
-            parts.append(build_table(f"{net}, {LABELS[name]}", family))
-            record[f"{net}, {name}"] = {
-                pool: [entry.result.test_error for entry in results.find_all(of_pool)]
-                for pool, of_pool in groups.items()
-            }
-    return Page(answer, parts, data=record)
+    for block in list_blocks(scale):
+        name, groups = describe_block(block), group_runs(scale, block)
+        finished = {pool: results.find_all(runs) for pool, runs in groups.items()}
+        done, runs = sum(map(len, finished.values())), sum(map(len, groups.values()))
+        answer.append(f"{name}: {done} of {runs} runs are finished.")
+        if (family := read_block(scale, block, results)) is None:
+            continue
+        answer.append(describe_family(family))
+        parts.append(build_table(name, family))
+        record[name] = {pool: [entry.result.test_error for entry in entries] for pool, entries in finished.items()}
+    return Page(answer or ["Screening is not over, so nothing is to be confirmed yet."], parts, data=record)
 
 
 def describe_family(family: Family) -> str:

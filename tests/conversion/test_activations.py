@@ -86,6 +86,42 @@ def test_it_compiles_and_copies():
     assert torch.equal(other(X), make().eval()(X))
 
 
+class Line(nn.Module):
+    """An activation as a layer that is shared, or as a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 4, 3, 2, 1), function
+
+    def forward(self, x):
+        return self.function(self.conv(self.function(x)))
+
+
+HIDDEN = [F.hardswish, F.hardsigmoid, F.sigmoid, F.tanh, torch.relu_, nn.Hardswish()]  # from us while Dynamo traces
+SHOWN = [F.relu, F.silu, torch.relu, torch.Tensor.tanh, nn.ReLU(), nn.SiLU(inplace=True)]
+
+
+@pytest.mark.parametrize("layer", [nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Sigmoid])
+def test_a_compiled_layer_has_its_pool_behind_it(layer):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), layer())
+    report = convert(net, "filter", **OPTIONS)
+    assert report.rows[0].now == "filter 3×3 behind 1"
+    torch.nn.init.normal_(net[1].pool.weight)
+    torch._dynamo.reset()
+    assert_close(torch.compile(net, fullgraph=True, backend="eager")(X), net(X))
+
+
+@pytest.mark.parametrize("function", [*HIDDEN, *SHOWN], ids=str)
+def test_a_function_that_compilers_hide_gets_no_pool(function):
+    net = Line(function).eval()
+    report = convert(net, "gated", **OPTIONS)
+    hidden = any(function is other for other in HIDDEN)
+    assert report.rows[0].now == ("then gated 3×3" if hidden else "gated 3×3 behind its activation")
+    x = X.clone()
+    torch._dynamo.reset()
+    assert_close(torch.compile(net, fullgraph=True, backend="eager")(x.clone()), net(x.clone()))
+
+
 def test_a_norm_over_the_map_is_not_exact():
     net = make(norm=lambda channels: nn.GroupNorm(2, channels))
     report = convert(net, "filter", **OPTIONS)

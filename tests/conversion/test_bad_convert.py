@@ -21,8 +21,8 @@ BAD = {
     "only": (lambda: (modules(), {"only": "pool9"}), ValueError, "convert: no pool matches only='pool9'; the pools are: 3, 6, 7, 8"),
     "skip": (lambda: (modules(), {"skip": ["3", "pool9"]}), ValueError, "convert: no pool matches skip='pool9'"),
     "only a number": (lambda: (modules(), {"only": 3}), TypeError, "convert: only takes name patterns and functions of a layer, got 3"),
-    "all skipped": (lambda: (modules(), {"skip": "*"}), ValueError, "convert: nothing to replace in Sequential: 3: your choice: skip=; 6: "),
-    "only a left one": (lambda: (modules(), {"only": "8"}), ValueError, "convert: nothing to replace in Sequential: 3: your choice"),
+    "all skipped": (lambda: (modules(), {"skip": "*"}), ValueError, "convert: nothing to replace in Sequential: 3, 6: your choice: skip=; 7, 8: "),
+    "only a left one": (lambda: (modules(), {"only": "8"}), ValueError, "convert: nothing to replace in Sequential: 3, 6: your choice"),
     "replace": (lambda: (modules(), {"replace": ("min",)}), ValueError, r"convert: replace must be a tuple of 'max', 'avg', 'global', 'strided', 'shortcut', got \('min',\)"),
     "replace text": (lambda: (modules(), {"replace": "max"}), ValueError, "convert: replace must be a tuple"),
     "share": (lambda: (modules(), {"share": "chanel"}), ValueError, "convert: share must be one of layer, region"),
@@ -30,6 +30,7 @@ BAD = {
     "no example": (lambda: (modules(), {"share": "channel"}), ValueError, "convert: share='channel' needs sizes: give example=, an input of the network"),
     "start": (lambda: (modules(), {"start": "sane"}), ValueError, "convert: start must be one of .*same, got 'sane'"),
     "meta": (lambda: (modules().to("meta"), {"start": "same"}), ValueError, 'convert: start="same" sets values, and a model on the meta device has none'),
+    "strided, meta": (lambda: (nn.Sequential(nn.Conv2d(3, 4, 3, 2)).to("meta"), {"pool": "filter", "replace": ("strided",)}), ValueError, 'convert: start="same" sets values, and a model on the meta device has none'),
     "example": (lambda: (modules(), {"example": torch.randn(1, 2, 36, 36)}), ValueError, r"convert: the model does not take the example \[1, 2, 36, 36\]: RuntimeError"),
     "flat example": (lambda: (modules(), {"example": torch.randn(3, 36)}), ValueError, r"convert: the model does not take the example \[3, 36\]"),
     "not enough examples": (lambda: (modules(), {"example": ()}), ValueError, "convert: the model does not take the example : TypeError"),
@@ -40,6 +41,7 @@ BAD = {
     "the pool itself": (lambda: (nn.MaxPool2d(2), {}), ValueError, "convert: nothing to replace in MaxPool2d: the model: it is the whole model: nothing holds it"),
     "dilated to avg": (lambda: (nn.Sequential(nn.MaxPool2d(2, dilation=2)), {"pool": "avg"}), ValueError, "convert: 0 has dilation 2×2, which nn.AvgPool has not"),
     "scripted": (lambda: (torch.jit.script(nn.Sequential(nn.MaxPool2d(2))), {}), ValueError, "convert: nothing to replace in RecursiveScriptModule: 0: compiled by TorchScript"),
+    "strided, scripted": (lambda: (torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3, 2))), {"pool": "filter", "replace": ("strided",)}), ValueError, "^convert: convert the network first, then script or trace it$"),
 }  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import learnpool
-from learnpool import Avg, Filter, Gate, Max, Mix, convert, restore
+from learnpool import Avg, Filter, Gate, Max, Mix, Pool2d, convert, restore
 from learnpool.conversion.convolutions import read_convolution
 from learnpool.conversion.swap import list_swaps
+from learnpool.formatting import format_large
 
 ALL = ("strided", "shortcut")
 GEOMETRIES = [
@@ -202,6 +203,38 @@ def test_what_can_begin_as_a_stride(pool, exact):
     assert (exact == "no") != torch.allclose(net(X), expected, atol=1e-5)
 
 
+WINDOWS = [
+    ((3, 1, False), True), ((5, 2, False), True), ((1, 0, False), True), ((2, 0, True), True), ((1, 0, True), True),
+    ((4, 1, True), True), ((6, 2, True), True), ((2, 0, False), False), ((3, 0, False), False), ((5, 1, False), False),
+    ((3, 1, True), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("window", "exact"), WINDOWS, ids=str)
+def test_a_window_of_the_users_choice(window, exact):
+    """``K = 2q + 1``, or ``K = 2q + s`` and ``K ≤ s`` with ceil_mode, have the stride's outputs for every size."""
+    kernel, padding, ceil_mode = window
+    old = nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1))
+    net = copy.deepcopy(old)
+    report = convert(net, lambda _: Pool2d(Filter(), kernel, 2, padding, ceil_mode=ceil_mode), replace=ALL)
+    assert report.rows[0].exact == ("up to rounding" if exact else "no")
+    same = []
+    for size in range(1, 66) if exact else range(5, 60):  # where the window fits
+        x = torch.randn(1, 2, size, 66 - size)
+        expected, y = old(x), net(x)
+        same.append(y.shape == expected.shape and torch.allclose(y, expected, atol=1e-5))
+    assert all(same) == exact
+
+
+def test_a_window_with_another_stride_is_not_the_same():
+    net = nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1))
+    report = convert(net, lambda _: Pool2d(Filter(), 3, 4, 1), replace=ALL)
+    assert report.rows[0].exact == "no"
+    restore(net)
+    report = convert(net, lambda _: Pool2d(Filter(), 3, 2, 1, dilation=2), replace=ALL)
+    assert report.rows[0].exact == "no"
+
+
 def test_a_slice_begins_to_the_last_bit():
     class Subsample(nn.Module):
         def forward(self, x):
@@ -235,7 +268,8 @@ def test_first_keeps_the_cost():
     assert a.multiply_adds == 70 * 66 * 4 * 3 * 25 + outputs * 4 * 9
     assert c.multiply_adds == outputs * 4 * 3 * 25 + outputs * 3 * 9
     assert (a.now, c.now) == ("then filter 3×3", "filter 3×3 first")
-    assert a.reason == "first= would keep 346 k"
+    assert a.reason == f"with first= {format_large(c.multiply_adds)}"
+    assert c.reason == f"without first= {format_large(a.multiply_adds)}"
     assert c.exact == "no"
     assert "multiply-adds there: " in b.summary
     assert first(X).shape == behind(X).shape
@@ -261,7 +295,7 @@ def test_a_shared_convolution_has_one_pool():
     expected = net(x)
     report = convert(net, "filter", replace=ALL)
     assert [(row.name, row.reason) for row in report.rows] == [
-        ("0", "used 2 times; also 2; 4 times the multiply-adds; first= keeps them")
+        ("0", "used 2 times; also 2; 4 times the convolution's multiply-adds; first= avoids that")
     ]
     assert_close(net(x), expected)
     assert net[0].pool is net[2].pool
@@ -347,8 +381,8 @@ def test_what_is_no_strided_convolution():
 
 def test_one_who_asks_for_pools_hears_of_strided_convolutions():
     with pytest.raises(
-        ValueError, match=r"its 3 strided and 2 shortcut convolutions: replace=\('strided', 'shortcut'\)$"
+        ValueError, match=r"its 3 strided convolutions and 2 shortcut convolutions: replace=\('strided', 'shortcut'\)$"
     ):
         convert(make())
-    with pytest.raises(ValueError, match=r"; its 1 strided convolutions: replace=\('strided',\)$"):
+    with pytest.raises(ValueError, match=r"; its 1 strided convolution: replace=\('strided',\)$"):
         convert(nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(1)))

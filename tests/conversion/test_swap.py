@@ -443,7 +443,8 @@ def test_a_converted_network_again():
     assert [row.name for row in report.replaced] == ["6"]
     assert rows(report)["3"].reason == "learns already"
     with pytest.raises(
-        ValueError, match=r"Sequential: 3: learns already; 6: .*; learnpool.restore\(model\) puts the old pools back$"
+        ValueError,
+        match=r"Sequential: 3, 6: learns already; 7, 8: .*; learnpool.restore\(model\) puts the old pools back$",
     ):
         convert(net)
     assert restore(net) == ["3", "6"]

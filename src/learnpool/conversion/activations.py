@@ -7,6 +7,8 @@ activation, and nowhere else.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import get_overridable_functions
 
 _NAMES = (
     "relu", "relu6", "silu", "gelu", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "elu", "selu", "celu",
@@ -33,6 +36,16 @@ _SAME = {F.dropout, F.dropout2d, torch.dropout}  # in eval()
 
 
 Place = tuple[nn.Module, str]  # an owner, and the location in its forward; "" if that computes nothing else
+
+
+@functools.cache
+def _list_intercepted() -> frozenset[Any]:
+    return frozenset(itertools.chain.from_iterable(get_overridable_functions().values()))
+
+
+def is_intercepted(function: Any) -> bool:
+    """Whether a call can be routed under torch.compile too: Dynamo hides F.hardswish and torch.relu_ from modes."""
+    return function in _list_intercepted()
 
 
 @dataclass(eq=False)
@@ -57,8 +70,8 @@ class _Chain:
 class ActivationFinder:
     """Follows outputs of convolutions through an example, function by function."""
 
-    def __init__(self, locate: Callable[[], tuple[Place, ...]]) -> None:
-        self.locate = locate  # the present call: as a layer's, and by the line that makes it
+    def __init__(self, locate: Callable[[Any], tuple[Place, ...]]) -> None:
+        self.locate = locate  # the present call of a function: as a layer's, and by the line that makes it
         self.ends: list[tuple[Tensor, _Chain]] = []  # tensors that are the end of a chain,
         self.passed: list[tuple[Tensor, _Chain]] = []  # and those in the middle of one
         self.chains: list[_Chain] = []
@@ -71,7 +84,7 @@ class ActivationFinder:
 
     def follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """One function of the example, after it has run."""
-        places = self.locate() if func in ACTIVATIONS else ()
+        places = self.locate(func) if func in ACTIVATIONS else ()
         self.uses.update((id(owner), location) for owner, location in places)
         if not isinstance(out, Tensor):
             return  # a size, a flag

@@ -15,8 +15,9 @@ from .report import name_pool
 from .sites import PoolSite
 
 
-def count_multiply_adds(site: PoolSite, new: nn.Module) -> tuple[int | None, int | None]:
-    """Before and after, in one pass of the example; None without one."""
+def count_multiply_adds(site: PoolSite, new: nn.Module, where: str | None = None) -> tuple[int | None, int | None]:
+    """Before and after, in one pass of the example, with the pool where it is or elsewhere; None without an example."""
+    where = where or site.where
     if not site.calls:
         return None, None
     before = after = 0
@@ -26,12 +27,9 @@ def count_multiply_adds(site: PoolSite, new: nn.Module) -> tuple[int | None, int
             whole = original.unstride(shape[-dims:])
             strided = original.count_multiply_adds([-(-n // s) for n, s in zip(whole, original.stride, strict=True)])
             before += strided
-            after += original.count_multiply_adds(whole) if site.where == BEHIND else strided
-    return before, after + sum(_count_inner_products(new, shape) for shape in _list_pool_inputs(site))
-
-
-def _list_pool_inputs(site: PoolSite) -> list[tuple[int, ...]]:
-    return [site.get_pool_input(original, shape) for original, shape in site.calls]
+            after += original.count_multiply_adds(whole) if where == BEHIND else strided
+    inputs = [site.get_pool_input(original, shape, where) for original, shape in site.calls]
+    return before, after + sum(_count_inner_products(new, shape) for shape in inputs)
 
 
 def _count_inner_products(new: nn.Module, shape: tuple[int, ...]) -> int:
@@ -54,13 +52,16 @@ def describe_new(site: PoolSite, new: nn.Module) -> str:
     return f"{name} first" if site.where == BEFORE else f"then {name}"
 
 
-def describe_first(site: PoolSite, costs: tuple[int | None, int | None]) -> str:
-    """What the other place of a pool would cost, where there is one."""
+def describe_other_place(site: PoolSite, new: nn.Module) -> str:
+    """What the pool of a strided convolution would cost before it, or behind it; without an example, by how much."""
     original = site.original
-    if not isinstance(original, Convolution) or original.kind != "strided" or site.where == BEFORE:
+    if not isinstance(original, Convolution) or original.kind != "strided":
         return ""
-    factor = math.prod(original.stride)
+    first = site.where == BEFORE
+    _, cost = count_multiply_adds(site, new, BEHIND if first else BEFORE)
+    if cost is None:
+        much = f"{math.prod(original.stride)} times the convolution's multiply-adds"
+        return "" if first else much + ("; first= avoids that" if original.keeps_size else "")
     if not original.keeps_size:
-        return "" if costs[0] is not None else f"{factor} times the multiply-adds"
-    kept = "" if costs[0] is None else f" keep {format_large(costs[0])}"
-    return f"first= would{kept}" if kept else f"{factor} times the multiply-adds; first= keeps them"
+        return ""
+    return f"{'without' if first else 'with'} first= {format_large(cost)}"

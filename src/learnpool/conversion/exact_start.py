@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..ops.window import Window
 from ..parameters import TreeParameters
 from ..program import Kind, Node, Op, Program
 from .convolutions import Convolution, Original, Slice, is_same
@@ -34,8 +35,8 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
 
     If mixes alone lead from the root to the old pool's leaf, proportions of 0 and 1 make the tree that leaf, to the
     last bit. A tree of averages, filters and soft maxima becomes an average by filters of 1/N and β = 0, the same up to
-    rounding, with filters where every window is whole. A stride becomes filters of a single 1, at the cell in the
-    middle; what is exact then is the pool, while a convolution rounds in another way at another stride.
+    rounding, with filters where every window is whole. A stride becomes filters of a single 1, at the tap that meets
+    every s-th cell; what is exact then is the pool, while a convolution rounds in another way at another stride.
     """
     if not isinstance(new, TreeParameters):
         original = read_module(new)
@@ -46,7 +47,7 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
         return Exactness.BITS if is_same(original, old) else Exactness.NO
     program = new.program
     if isinstance(old, Slice):
-        return _start_as_stride(new, program, isinstance(old, Convolution))
+        return _start_as_stride(new, program, old)
     kind = old.function if isinstance(old, GlobalPool) else old.kind
     mixes = _find_path(program, 0, {Kind.MAX if kind == "max" else Kind.AVG}, through_gates=False)
     if mixes is not None:
@@ -62,18 +63,34 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
     return Exactness.ROUNDING if is_whole else Exactness.NO
 
 
-def _start_as_stride(new: TreeParameters, program: Program, behind_convolution: bool) -> Exactness:
-    """Every filter that matters picks the cell in the middle of its window."""
+def _start_as_stride(new: TreeParameters, program: Program, old: Slice) -> Exactness:
+    """Every filter that matters picks the cell that the stride keeps."""
     mixes = _find_path(program, 0, {Kind.DOT}, through_gates=True)
-    if mixes is None:
+    tap = _find_strided_tap(getattr(new, "window", None), old.stride)
+    if mixes is None or tap is None:
         return Exactness.NO
     assert new.weight is not None
     _set_mixes(new, mixes)
-    middle: Any = (..., *(k // 2 for k in new.weight.shape[2 + new.dims :]))
     _set_filters(new, program, 0.0)
+    place: Any = (..., *tap)
     for row in program.find_rows(Kind.DOT):
-        new.weight[row][middle] = 1
-    return Exactness.ROUNDING if behind_convolution else Exactness.BITS
+        new.weight[row][place] = 1
+    return Exactness.ROUNDING if isinstance(old, Convolution) else Exactness.BITS
+
+
+def _find_strided_tap(window: Window | None, stride: Sequence[int]) -> tuple[int, ...] | None:
+    """The tap of a window that meets every s-th cell, from the first on; None if outputs could be more or fewer.
+
+    Window i begins at s·i − q, so that tap is q, the padding. There are ⌈n / s⌉ outputs for every size n where
+    K = 2q + 1, or K = 2q + s with ceil_mode; there, without padding, any K ≤ s.
+    """
+    if window is None or window.stride != tuple(stride):
+        return None
+    for k, s, q, d in zip(window.kernel, window.stride, window.padding, window.dilation, strict=True):
+        fits = (k == 2 * q + s or (q == 0 and k <= s)) if window.ceil_mode else k == 2 * q + 1
+        if not fits or (d > 1 and k > 1):
+            return None
+    return window.padding
 
 
 def _set_mixes(new: TreeParameters, mixes: list[tuple[int, float]]) -> None:

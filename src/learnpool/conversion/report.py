@@ -7,7 +7,7 @@ from html import escape
 
 from torch import nn
 
-from ..formatting import escape_control_characters, format_html_table, format_large, format_table
+from ..formatting import escape_control_characters, format_count, format_html_table, format_large, format_table
 from ..names import Part
 from ..parameters import TreeParameters
 
@@ -70,7 +70,7 @@ class Report:
         before = sum(row.multiply_adds_before or 0 for row in self.replaced)
         after = sum(row.multiply_adds or 0 for row in self.replaced)
         cost = f"; multiply-adds there: {format_large(before)} → {format_large(after)}" if before else ""
-        return f"{total}; {self.parameters:,} parameters added{cost}"
+        return f"{total}; {format_count(self.parameters, 'parameter')} added{cost}"
 
     @property
     def _right(self) -> list[int]:

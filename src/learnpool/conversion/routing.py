@@ -56,7 +56,8 @@ class RoutedForward:
                 f"convert: {type(self.owner).__name__}.forward returns a {type(out).__name__}, which calls its pools "
                 "after forward; return its results, or leave its pools (skip=)"
             )
-        return out
+        behind = self.table.get(("", ACTIVATION))  # a layer that computes nothing else
+        return out if behind is None else getattr(self.owner, behind)(out)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -81,7 +82,7 @@ class CallRouter(TorchFunctionMode):
         super().__init__()
         self.owner, self.table, self.pads = owner, table, pads
         self.has_locations = any(route[0] for route in table)
-        self.has_activations = any(route[1] == ACTIVATION for route in table)
+        self.has_activations = any(route[0] and route[1] == ACTIVATION for route in table)
         self.padding: Padding | None = None  # the last one with −inf
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -94,7 +95,7 @@ class CallRouter(TorchFunctionMode):
                     return self._answer(func, args, kwargs, call, where, attribute)
         out = func(*args, **kwargs)
         if self.has_activations and func in ACTIVATIONS:
-            attribute = self.table.get(("", ACTIVATION)) or self.table.get((locate_call(True), ACTIVATION))
+            attribute = self.table.get((locate_call(True), ACTIVATION))
             if attribute is not None:
                 _refuse_checkpoint()
                 return getattr(self.owner, attribute)(out)

@@ -48,12 +48,13 @@ class PoolSite:
     @property
     def inputs(self) -> list[tuple[int, ...]]:
         """The shapes that a pool here would see, as far as the example showed."""
-        shapes = dict.fromkeys(self.get_pool_input(original, shape) for original, shape in self.calls)
+        shapes = dict.fromkeys(self.get_pool_input(original, shape, self.where) for original, shape in self.calls)
         return list(shapes)
 
-    def get_pool_input(self, original: Original | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    @staticmethod
+    def get_pool_input(original: Original | None, shape: tuple[int, ...], where: str) -> tuple[int, ...]:
         """The shape that a pool sees where the network's call sees ``shape``."""
-        if not isinstance(original, Convolution) or self.where == BEFORE:
+        if not isinstance(original, Convolution) or where == BEFORE:
             return shape
         dims = original.dims
         return (*shape[: -dims - 1], original.out_channels, *original.unstride(shape[-dims:]))

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from .. import observation, sharing
+from ..formatting import format_count
 from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
 from .convolutions import read_convolution
-from .costs import count_multiply_adds, describe_first, describe_new
+from .costs import count_multiply_adds, describe_new, describe_other_place
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import find_sites
 from .replacements import (
@@ -104,10 +105,11 @@ def convert(
         move_behind_activations(model, sites)
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
-        seen = "; ".join(f"{pool.name or 'the model'}: {pool.left_reason or pool.unreachable_reason}" for pool in sites)
         again = "; learnpool.restore(model) puts the old pools back" if list_swaps(model) else ""
         more = _suggest_kinds(model, replace)
-        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {seen}{again}{more}")
+        raise ValueError(
+            f"convert: nothing to replace in {type(model).__name__}: {_format_reasons(sites)}{again}{more}"
+        )
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
     report = _build_report(sites, replacements, tuple(update.note for update in updates))
@@ -134,14 +136,22 @@ def list_swaps(model: nn.Module) -> list[Swap]:
     return [Swap(name, module, before.plain_pool) for name, module, before in candidates if isinstance(before, OldPool)]
 
 
+def _format_reasons(sites: list[PoolSite]) -> str:
+    """``pool1, pool2: learns already; head: …``: why places stay as they are, each reason once."""
+    names: dict[str | None, list[str]] = {}
+    for site in sites:
+        names.setdefault(site.left_reason or site.unreachable_reason, []).append(site.name or "the model")
+    return "; ".join(f"{', '.join(which)}: {reason}" for reason, which in names.items())
+
+
 def _suggest_kinds(model: nn.Module, replace: Sequence[str]) -> str:
     """What else shrinks this network's maps, for one who asked for its pools."""
     found = [convolution.kind for module in model.modules() if (convolution := read_convolution(module)) is not None]
     kinds = [kind for kind in KINDS if kind in found and kind not in replace]
     if not kinds:
         return ""
-    counts = " and ".join(f"{found.count(kind)} {kind}" for kind in kinds)
-    return f"; its {counts} convolutions: replace={(*kinds,)!r}"
+    counts = " and ".join(format_count(found.count(kind), f"{kind} convolution") for kind in kinds)
+    return f"; its {counts}: replace={(*kinds,)!r}"
 
 
 def _check_model(name: str, model: Any) -> None:
@@ -166,7 +176,10 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
         parse(pool, share)
     if not {*kinds} <= {"max", "avg"} and observation.is_compiled(model):
         raise ValueError("convert: convert the network first, then compile it")
-    if start == "same" and any(p.is_meta for p in model.parameters()):
+    if not {*kinds} <= {"max", "avg"} and isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("convert: convert the network first, then script or trace it")
+    starts_as_before = start == "same" or (start is None and not {*kinds} <= {"max", "avg"})
+    if starts_as_before and any(p.is_meta for p in model.parameters()):
         raise ValueError('convert: start="same" sets values, and a model on the meta device has none')
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel):
@@ -277,7 +290,7 @@ def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes:
         also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
         costs = count_multiply_adds(pool, replacement.new)
         uses = f"used {pool.uses} times" if pool.uses > 1 else ""
-        reason = "; ".join(filter(None, (uses, also, describe_first(pool, costs), pool.idle_reason)))
+        reason = "; ".join(filter(None, (uses, also, describe_other_place(pool, replacement.new), pool.idle_reason)))
         row = Row(
             pool.name or "(model)",
             pool.was,

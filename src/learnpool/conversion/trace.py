@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
-from .activations import Activation, ActivationFinder, Place
+from .activations import Activation, ActivationFinder, Place, is_intercepted
 from .calls import SLICE, Call, has_offset, name_function, read_call
 from .convolutions import Convolution, Original, is_same
 from .evaluation import is_method
@@ -95,12 +95,17 @@ class _CallRecorder(TorchFunctionMode):
         self.calls.append(call)
         return call
 
-    def _locate_activation(self) -> tuple[Place, ...]:
+    def _locate_activation(self, function: Any) -> tuple[Place, ...]:
         """The layer of the present activation, if it is one of torch's, and the line that calls it."""
-        inner = find_caller(sys._getframe(3))
+        frame: Any = sys._getframe(3)
+        inner = find_caller(frame)
+        while frame is not inner:  # F.sigmoid calls Tensor.sigmoid
+            in_functional = frame.f_globals.get("__name__") == F.__name__
+            function = getattr(F, frame.f_code.co_name, function) if in_functional else function
+            frame = frame.f_back
         outer = find_caller(inner, through_layers=True)
         owner, outside = _find_owner(outer, self.model)
-        line = () if outside is not None else ((owner, locate_frame(outer)),)
+        line = () if outside is not None or not is_intercepted(function) else ((owner, locate_frame(outer)),)
         return line if inner is outer else ((_find_owner(inner, self.model)[0], ""), *line)
 
     def _note_purpose(self, name: str, args: Any, out: Any) -> None:

@@ -76,8 +76,10 @@ class Call(NamedTuple):
     @property
     def load(self) -> int:
         """How many times smaller than usual the part is that a program covers, so that it has enough registers."""
+        units = [UNITS[response.kind] for response in self.program.responses]
         large = 2 if len(self.program.nodes) > tiles.FEW_NODES else 1
-        return max(large, *(UNITS[response.kind].load for response in self.program.responses))
+        many = self.taps > tiles.FEW_TAPS
+        return max(large, *(unit.load * (2 if unit.by_tap and many else 1) for unit in units))
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def describe_window(window: Window, shape: Map) -> tuple[Any, ...]:
     axes = list(zip(shape.sizes[1:], shape.outputs[1:], *window.arguments[:4], strict=True))
     whole = tuple(p == 0 and (out - 1) * s + (k - 1) * d < n for n, out, k, s, p, d in axes)
     reach = tuple((k - 1) * d // s + 1 for _, _, k, s, _, d in axes)
-    return (*window.arguments[:4], whole, window.count_include_pad, reach)
+    return (*window.arguments[:4], whole, window.count_include_pad, reach, all(whole))
 
 
 def pad_window(window: Window) -> Window:

@@ -52,7 +52,7 @@ def forward(
         weight_stride[0], mix_stride[0], start, alive, sizes[1:], x_stride[2:], RESPONSES, PASSES, MIXES, SCALARS,
         WINDOW, TAPS, SHARED, ACC, BLOCK,
     )  # fmt: skip
-    values, _ = evaluate(states, mix, mix_base, mix_stride[0], alive, NODES, MIXES, SCALARS, ACC)
+    values, _, _ = evaluate(states, mix, mix_base, mix_stride[0], alive, NODES, MIXES, SCALARS, ACC)
     offset = find_offset(y_stride, n, c, d, h, w)
     tl.store(y + offset, values[0].to(y.dtype.element_ty), mask=alive)
 
@@ -78,24 +78,6 @@ def store_sum(partial, row, value, TILE: tl.constexpr, PER_CHANNEL: tl.constexpr
         tl.store(partial + row * TILE[0] + tl.arange(0, TILE[0]), sums)
     else:
         tl.store(partial + row, tl.sum(value, 0))
-
-
-@triton.jit
-def find_product(
-    slots,
-    cell,
-    exists,
-    TAP: tl.constexpr,
-    KIND: tl.constexpr,
-    FIRST: tl.constexpr,
-    IS_BY_TAP: tl.constexpr,
-    TAPS: tl.constexpr,
-):
-    """What the weight at a tap gets from each lane's region."""
-    if IS_BY_TAP:
-        return responses.weight(slots[FIRST + TAPS + TAP], cell, exists, KIND)
-    else:
-        return responses.weight(slots[FIRST], cell, exists, KIND)
 
 
 @triton.jit
@@ -158,17 +140,14 @@ def backward(
         for tap in tl.static_range(TAPS):
             cell, exists, _ = read_cell(x, base, start, owned, tap, sizes[1:], x_stride[2:], WINDOW, ACC)
             for row in tl.static_range(WEIGHTS):
-                product = find_product(
-                    slots,
-                    cell,
-                    exists,
-                    tap,
-                    RESPONSES[LEARNED[row]][0],
-                    SLOTS[LEARNED[row]],
-                    BY_TAP[LEARNED[row]],
-                    TAPS,
-                )
-                store_sum(own_partial, row * TAPS + tap, tl.where(owned, product, 0.0), TILE, PER_CHANNEL, REGIONS)
+                if not BY_TAP[LEARNED[row]]:
+                    product = responses.weight(slots[LEARNED[row]][0], cell, exists, RESPONSES[LEARNED[row]][0])
+                    store_sum(own_partial, row * TAPS + tap, tl.where(owned, product, 0.0), TILE, PER_CHANNEL, REGIONS)
+        for row in tl.static_range(WEIGHTS):
+            if BY_TAP[LEARNED[row]]:
+                for place in range(TAPS):
+                    value = responses.place(slots[LEARNED[row]], place, RESPONSES[LEARNED[row]][0], WINDOW, TAPS)
+                    store_sum(own_partial, row * TAPS + place, tl.where(owned, value, 0.0), TILE, PER_CHANNEL, REGIONS)
     if MASK[2]:
         for i in tl.static_range(len(ROWS)):
             number = WEIGHTS * TAPS + ROWS[i]
@@ -209,7 +188,9 @@ def send(
     NODES: tl.constexpr,
     PASSES: tl.constexpr,
     SLOTS: tl.constexpr,
+    BY_TAP: tl.constexpr,
     ROWS: tl.constexpr,
+    WEIGHTS: tl.constexpr,
     MIXES: tl.constexpr,
     SCALARS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -217,6 +198,7 @@ def send(
     TILE: tl.constexpr,
     LAST: tl.constexpr,
     SHARED: tl.constexpr,
+    MASK: tl.constexpr,
     WIDE: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -231,8 +213,17 @@ def send(
     sent += find_offset(sent_stride, n, c, d, h, w)
     if WIDE:
         rows = tl.cast(rows, tl.int64)
-    for i in tl.static_range(len(slots)):
-        tl.store(sent + i * rows, slots[i], mask=alive)
+    for r in tl.static_range(len(RESPONSES)):
+        if BY_TAP[r]:
+            for i in tl.static_range(TAPS):
+                tl.store(sent + (SLOTS[r] + i) * rows, slots[r][i], mask=alive)
+            if MASK[1] and RESPONSES[r][1] < WEIGHTS:
+                for place in range(TAPS):
+                    value = responses.place(slots[r], place, RESPONSES[r][0], WINDOW, TAPS)
+                    tl.store(sent + (SLOTS[r] + TAPS + place) * rows, value, mask=alive)
+        else:
+            for i in tl.static_range(len(slots[r])):
+                tl.store(sent + (SLOTS[r] + i) * rows, slots[r][i], mask=alive)
     for i in tl.static_range(len(ROWS)):
         tl.store(sent + (SLOTS[len(RESPONSES)] + ROWS[i]) * rows, c_rows[i], mask=alive)
 
@@ -265,9 +256,12 @@ def gather(
     n, c, d, h, w = find_tile(tl.program_id(0), sizes, TILE, LAST)
     n, c, d, h, w, alive = find_places(n, c, d, h, w, sizes, TILE, LAST, WIDE, BLOCK)
     slots = ()
-    for _ in tl.static_range(SLOTS[len(RESPONSES)] - SLOTS[0]):  # a difference is a constant, an entry is not
-        slots = slots + (sent,)
-        sent += rows
+    for r in tl.static_range(len(RESPONSES)):
+        own = ()
+        for _ in tl.static_range(SLOTS[r + 1] - SLOTS[r]):  # a difference is a constant, an entry is not
+            own = own + (sent,)
+            sent += rows
+        slots = slots + (own,)
     cell = tl.load(x + find_offset(x_stride, n, c, d, h, w), mask=alive, other=0.0).to(ACC)
     total = sum_windows(
         slots, rows, cell, weight, c, d, h, w, alive, outputs, sent_stride[1:], n * sent_stride[0], weight_stride,

@@ -173,8 +173,9 @@ def _plan_fused(call: Call, tile: Tile, common: dict[str, Any], per_channel: boo
     per_lane = per_channel and shape.last
     rows = weights * call.taps + mixes
     partial = torch.empty((programs, rows, tile[0] if per_lane else 1), dtype=call.dtype, device=common["x"].device)
-    many = math.prod(common["WINDOW"][6]) > 4 or call.load > 2  # then a thread has half the lanes, or lacks registers
-    arguments = describe_tile(tile, windows, lanes=2 if many else 4) | {
+    many = math.prod(common["WINDOW"][6]) > 4 or call.load > 2  # then a thread has fewer lanes, or lacks registers
+    lanes = 1 if call.load > 8 else 2 if many else 4
+    arguments = describe_tile(tile, windows, lanes=lanes) | {
         "partial": partial,
         "WINDOWS": windows,
         "PER_CHANNEL": per_lane,
@@ -250,7 +251,7 @@ def _plan_reduction(
     steps = -(-steps // chunks)
     partial = torch.empty((chunks, len(sources), count, taps), dtype=call.dtype, device=parameter.device)
     one = (1, 1, 1)
-    no_cells = (one, one, (0, 0, 0), one, (False, False, False), False, one)  # what mix has
+    no_cells = (one, one, (0, 0, 0), one, (False, False, False), False, one, False)  # what mix has
     arguments = {
         "partial": partial,
         "steps": steps,

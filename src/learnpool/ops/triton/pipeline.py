@@ -101,13 +101,16 @@ def respond(
                     states, n, thetas, x, weight, base, weight_base, weight_rows, start, alive, tap, size, stride,
                     p, RESPONSES, WINDOW, SHARED, ACC,
                 )  # fmt: skip
-    if WINDOW[4][0] and WINDOW[4][1] and WINDOW[4][2]:
+    if WINDOW[7]:
         n = tl.full([BLOCK], TAPS, ACC)
     else:
         n = n.to(ACC)
     finished = ()
     for r in tl.static_range(len(RESPONSES)):
-        finished = finished + (responses.finish(states[r], n, thetas[r], RESPONSES[r][0], WINDOW, TAPS),)
+        row = weight_base + RESPONSES[r][1] * weight_rows
+        finished = finished + (
+            responses.finish(states[r], n, thetas[r], weight, row, alive, RESPONSES[r][0], WINDOW, TAPS, SHARED, ACC),
+        )
     return finished, thetas, n
 
 
@@ -130,35 +133,6 @@ def blend_backward(grad, p, left, right):
 
 
 @triton.jit
-def evaluate_node(
-    values,
-    states,
-    mix,
-    mix_base,
-    row_stride,
-    alive,
-    NODES: tl.constexpr,
-    PLACE: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """Value and proportion of one node; ``values`` are those of the nodes behind it."""
-    tl.static_assert(NODES[PLACE][0] >= 0 and NODES[PLACE][0] <= GATE_BY, "unknown operation of a node")
-    if NODES[PLACE][0] == LEAF:
-        return states[NODES[PLACE][1]][0], states[NODES[PLACE][1]][0]
-    else:
-        if NODES[PLACE][0] == GATE:
-            p = tl.sigmoid(states[NODES[PLACE][1]][0])
-        else:
-            p = read_scalar(mix, mix_base, row_stride, alive, NODES[PLACE][2], MIXES, SCALARS, ACC)
-        if NODES[PLACE][0] == GATE_BY:
-            bias = read_scalar(mix, mix_base, row_stride, alive, NODES[PLACE][3], MIXES, SCALARS, ACC)
-            p = tl.sigmoid(p * values[NODES[PLACE][6] - PLACE - 1] + bias)
-        return blend(p, values[NODES[PLACE][4] - PLACE - 1], values[NODES[PLACE][5] - PLACE - 1]), p
-
-
-@triton.jit
 def evaluate(
     states,
     mix,
@@ -170,16 +144,33 @@ def evaluate(
     SCALARS: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """The value of each node and the proportion of each inner one, from the back of the program to its root."""
+    """The value of each node, the proportion of each inner one, and what the value that decides it is multiplied by.
+
+    From the back of the program to its root: ``values`` are those of the nodes behind the present one.
+    """
     values = ()
     proportions = ()
-    for i in tl.static_range(len(NODES)):
-        value, p = evaluate_node(
-            values, states, mix, mix_base, row_stride, alive, NODES, len(NODES) - 1 - i, MIXES, SCALARS, ACC
-        )
+    scales = ()
+    for i in tl.static_range(len(NODES) - 1, -1, -1):
+        tl.static_assert(NODES[i][0] >= 0 and NODES[i][0] <= GATE_BY, "unknown operation of a node")
+        if NODES[i][0] == LEAF:
+            p = states[NODES[i][1]][0]
+            scale = p
+            value = p
+        else:
+            if NODES[i][0] == GATE:
+                p = tl.sigmoid(states[NODES[i][1]][0])
+            else:
+                p = read_scalar(mix, mix_base, row_stride, alive, NODES[i][2], MIXES, SCALARS, ACC)
+            scale = p
+            if NODES[i][0] == GATE_BY:
+                bias = read_scalar(mix, mix_base, row_stride, alive, NODES[i][3], MIXES, SCALARS, ACC)
+                p = tl.sigmoid(p * values[NODES[i][6] - i - 1] + bias)
+            value = blend(p, values[NODES[i][4] - i - 1], values[NODES[i][5] - i - 1])
         values = (value,) + values
         proportions = (p,) + proportions
-    return values, proportions
+        scales = (scale,) + scales
+    return values, proportions, scales
 
 
 @triton.jit
@@ -189,44 +180,33 @@ def add_at(numbers, value, PLACE: tl.constexpr):
 
 
 @triton.jit
-def backpropagate_node(
-    c,
-    c_nodes,
-    c_responses,
-    c_rows,
-    p,
-    values,
-    mix,
-    mix_base,
-    row_stride,
-    alive,
-    NODES: tl.constexpr,
-    PLACE: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """Hand what reaches one node to its response, or to its children and its rows of mix."""
-    if NODES[PLACE][0] == LEAF:
-        c_responses = add_at(c_responses, c, NODES[PLACE][1])
-    else:
-        c_p, c_left, c_right = blend_backward(c, p, values[NODES[PLACE][4]], values[NODES[PLACE][5]])
-        c_nodes = c_nodes + (c_left, c_right)  # breadth first: these are the next places
-        if NODES[PLACE][0] == MIX:
-            if NODES[PLACE][2] < MIXES:
-                c_rows = c_rows + (c_p,)
+def backpropagate(grad, values, proportions, scales, RESPONSES: tl.constexpr, NODES: tl.constexpr, MIXES: tl.constexpr):
+    """What reaches each response and the rows of mix that learn, from the root to the leaves."""
+    c_nodes = (grad,)
+    c_responses = ()
+    for _ in tl.static_range(len(RESPONSES)):
+        c_responses = c_responses + (tl.zeros_like(grad),)
+    c_rows = ()
+    for i in tl.static_range(len(NODES)):
+        if NODES[i][0] == LEAF:
+            c_responses = add_at(c_responses, c_nodes[i], NODES[i][1])
         else:
-            c_s = tl.where((p == 0) | (p == 1), 0.0, c_p * (p * (1 - p)))  # σ' = σ (1 − σ); a closed gate stays closed
-            if NODES[PLACE][0] == GATE:
-                c_responses = add_at(c_responses, c_s, NODES[PLACE][1])
+            p = proportions[i]
+            c_p, c_left, c_right = blend_backward(c_nodes[i], p, values[NODES[i][4]], values[NODES[i][5]])
+            c_nodes = c_nodes + (c_left, c_right)  # breadth first: these are the next places
+            if NODES[i][0] == MIX:
+                if NODES[i][2] < MIXES:
+                    c_rows = c_rows + (c_p,)
             else:
-                c_nodes = c_nodes + (
-                    c_s * read_scalar(mix, mix_base, row_stride, alive, NODES[PLACE][2], MIXES, SCALARS, ACC),
-                )
-                c_rows = c_rows + (c_s * values[NODES[PLACE][6]],)
-                if NODES[PLACE][3] >= 0:
-                    c_rows = c_rows + (c_s,)
-    return c_nodes, c_responses, c_rows
+                c_s = tl.where((p == 0) | (p == 1), 0.0, c_p * (p * (1 - p)))  # σ' = σ (1 − σ); a closed gate stays so
+                if NODES[i][0] == GATE:
+                    c_responses = add_at(c_responses, c_s, NODES[i][1])
+                else:
+                    c_nodes = c_nodes + (c_s * scales[i],)
+                    c_rows = c_rows + (c_s * values[NODES[i][6]],)
+                    if NODES[i][3] >= 0:
+                        c_rows = c_rows + (c_s,)
+    return c_responses, c_rows
 
 
 @triton.jit
@@ -266,22 +246,14 @@ def find_slots(
         mix_stride[0], start, alive, sizes[1:], x_stride[2:], RESPONSES, PASSES, MIXES, SCALARS, WINDOW, TAPS, SHARED,
         ACC, BLOCK,
     )  # fmt: skip
-    values, proportions = evaluate(states, mix, mix_base, mix_stride[0], alive, NODES, MIXES, SCALARS, ACC)
+    values, proportions, scales = evaluate(states, mix, mix_base, mix_stride[0], alive, NODES, MIXES, SCALARS, ACC)
     offset = find_offset(grad_stride, n, c, d, h, w)
-    c_nodes = (tl.load(grad + offset, mask=alive, other=0.0).to(ACC),)
-    c_responses = ()
-    for _ in tl.static_range(len(RESPONSES)):
-        c_responses = c_responses + (tl.zeros([BLOCK], ACC),)
-    c_rows = ()
-    for i in tl.static_range(len(NODES)):
-        c_nodes, c_responses, c_rows = backpropagate_node(
-            c_nodes[i], c_nodes, c_responses, c_rows, proportions[i], values, mix, mix_base, mix_stride[0], alive,
-            NODES, i, MIXES, SCALARS, ACC,
-        )  # fmt: skip
+    c = tl.load(grad + offset, mask=alive, other=0.0).to(ACC)
+    c_responses, c_rows = backpropagate(c, values, proportions, scales, RESPONSES, NODES, MIXES)
     slots = ()
     for r in tl.static_range(len(RESPONSES)):
         own, c_theta = responses.send(c_responses[r], states[r], cells, thetas[r], RESPONSES[r][0], TAPS)
-        slots = slots + own
+        slots = slots + (own,)
         if RESPONSES[r][2] >= 0 and RESPONSES[r][2] < MIXES:
             c_rows = c_rows + (c_theta,)
     return slots, c_rows, start, base

@@ -10,7 +10,8 @@ WEIGHTS    rows of weight that learn
 MIXES      rows of mix that learn
 SCALARS    the constants behind them
 WINDOW     kernel, stride, padding, dilation (three numbers each), whether no window of an axis is clipped
-           (three), count_include_pad, how many windows of an axis reach a cell (three)
+           (three), count_include_pad, how many windows of an axis reach a cell (three), whether no window is
+           clipped at all
 TAPS       of the window
 TILE       channels, depth, rows and columns that one program covers
 LAST       channels vary fastest from lane to lane, as channels_last has them in memory

@@ -10,6 +10,7 @@ A kind is a line of ``UNITS`` and a case in each of these parts; no other file k
 ``send``       takes what reaches y, and returns the *slots*, the few numbers a cell needs, and the gradient of theta
 ``receive``    what one cell gets from one region, of its slots
 ``weight``     what the weight at one tap gets from one region
+``place``      for a kind whose weights belong to places: what ``weight`` is then given, of the region's slots
 =============  =====================================================================================================
 
 Slots pass through other lanes or through memory, so each has the dtype of sums; so does the number of a tap, which is
@@ -22,6 +23,7 @@ import triton
 import triton.language as tl
 
 from ...program import Kind
+from . import ranks
 
 MAX = tl.constexpr(int(Kind.MAX))
 MIN = tl.constexpr(int(Kind.MIN))
@@ -43,7 +45,7 @@ class Unit(NamedTuple):
 
     slots: int
     passes: int = 1
-    by_tap: bool = False  # one slot for each tap, ``receive`` is given its own; then one for each weight
+    by_tap: bool = False  # one slot for each tap, ``receive`` is given its own; then one for each place, from ``place``
     load: int = 1  # a program covers a part as large as this many others
     taps: int | None = None  # the most it can have; the reference serves larger windows
 
@@ -58,7 +60,7 @@ UNITS = {
     Kind.LSE: Unit(3, passes=2, load=2),
     Kind.POWER: Unit(3, passes=2, load=2),
     Kind.ABS_POWER: Unit(3, passes=2, load=2),
-    Kind.RANK: Unit(2, by_tap=True, load=8, taps=16),
+    Kind.RANK: Unit(2, by_tap=True, load=8, taps=25),
     Kind.BLUR: Unit(1),
 }
 
@@ -81,7 +83,7 @@ def begin(KIND: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr):
         return (zero, zero, none, zero, zero, zero)
     elif KIND == POWER or KIND == ABS_POWER:  # max u, s, t
         return (tl.full([BLOCK], EPSILON, ACC), zero, zero)
-    elif KIND == RANK:  # cell, weight and whether there is a cell, for each tap
+    elif KIND == RANK:  # for each tap the cell and whether there is one
         return ()
     elif KIND == BLUR:
         return (zero, zero)
@@ -111,7 +113,7 @@ def add(state, x, exists, counted, w, theta, tap, KIND: tl.constexpr):
         u = lift(x, KIND)
         return (tl.where(exists & ((u > state[0]) | (u != u)), u, state[0]), state[1], state[2])
     elif KIND == RANK:
-        return state + (x, tl.zeros_like(x) + w, exists)
+        return state + (x, exists)
     elif KIND == BLUR:
         return (tl.where(exists, state[0] + w * x, state[0]), tl.where(exists, state[1] + w, state[1]))
 
@@ -131,10 +133,22 @@ def add_again(state, x, exists, theta, KIND: tl.constexpr):
 
 
 @triton.jit
-def finish(state, n, theta, KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr):
+def finish(
+    state,
+    n,
+    theta,
+    weight,  # and ``offset``: where the row of a kind whose weights belong to places lies
+    offset,
+    alive,
+    KIND: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TAPS: tl.constexpr,
+    SHARED: tl.constexpr,
+    ACC: tl.constexpr,
+):
     if KIND == AVG:
         divisor = n
-        if not (WINDOW[4][0] and WINDOW[4][1] and WINDOW[4][2]):
+        if not WINDOW[7]:
             divisor = tl.maximum(state[1], 1).to(n.dtype)
         return (state[0] / divisor, divisor)
     elif KIND == STD:
@@ -151,7 +165,7 @@ def finish(state, n, theta, KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.c
         log = tl.log(state[1] / n) / theta
         return (state[0] * tl.exp(log), state[1], state[2], log)
     elif KIND == RANK:
-        return finish_rank(state, n, TAPS)
+        return ranks.finish_rank(state, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
     elif KIND == BLUR:
         return (state[0] / state[1], state[1])
     else:
@@ -176,7 +190,7 @@ def send(c, state, n, theta, KIND: tl.constexpr, TAPS: tl.constexpr):
     elif KIND == POWER or KIND == ABS_POWER:
         return (c / n, state[0], theta), c * state[0] / theta * (state[2] / state[1] - state[3])
     elif KIND == RANK:
-        return send_rank(c, state, n, TAPS), c
+        return ranks.send_rank(c, state, n, TAPS), c
     elif KIND == BLUR:
         return (c / state[1],), c
 
@@ -213,6 +227,12 @@ def weight(slot, x, exists, KIND: tl.constexpr):
 
 
 @triton.jit
+def place(slots, number, KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr):
+    tl.static_assert(KIND == RANK, "only the weights of ranks belong to places")
+    return ranks.find_place(slots, number, WINDOW, TAPS)
+
+
+@triton.jit
 def win(state, x, exists, better, tap):
     """An extreme and its tap: NaN wins and the last of several stays; of equal cells the first stays."""
     wins = exists & (better | (x != x) | (state[1] < 0))
@@ -233,69 +253,3 @@ def lift(x, KIND: tl.constexpr):
     if KIND == ABS_POWER:
         x = tl.abs(x)
     return tl.where(x <= EPSILON, EPSILON, x)
-
-
-@triton.jit
-def find_rank(state, I: tl.constexpr, TAPS: tl.constexpr):
-    """How many cells come before that of tap ``I``: larger ones, equal ones of lower taps, NaN first; TAPS if none."""
-    x, exists = state[3 * I], state[3 * I + 2]
-    rank = tl.zeros_like(exists).to(tl.int32)
-    for j in tl.static_range(TAPS):
-        other = state[3 * j]
-        if j < I:
-            before = (other >= x) | (other != other)
-        else:
-            before = (other > x) | ((other != other) & (x == x))
-        if j != I:
-            rank += (before & state[3 * j + 2]).to(tl.int32)
-    return tl.where(exists, rank, TAPS)
-
-
-@triton.jit
-def overlap(n, J: tl.constexpr, K: tl.constexpr, TAPS: tl.constexpr):
-    """How much of weight ``K`` the cell of rank ``J`` takes, where there are n cells."""
-    whole = tl.minimum((J + 1) * TAPS, (K + 1) * n) - tl.maximum(J * TAPS, K * n)
-    return tl.where(n > J, tl.maximum(whole, 0.0) / n, 0.0)
-
-
-@triton.jit
-def multiply(share, x):
-    """``share x``; a share of exactly 0 does not read x, be it infinite or NaN."""
-    return tl.where(share == 0, 0.0, share * x)
-
-
-@triton.jit
-def finish_rank(state, n, TAPS: tl.constexpr):
-    """y, then for each tap: the cell of that rank, its share, and the rank of the tap's own cell."""
-    y = tl.zeros_like(n)
-    ranks = ()
-    for i in tl.static_range(TAPS):
-        ranks = ranks + (find_rank(state, i, TAPS),)
-    kept = ()
-    for j in tl.static_range(TAPS):
-        cell = tl.zeros_like(n)
-        share = tl.zeros_like(n)
-        for i in tl.static_range(TAPS):
-            cell = tl.where(ranks[i] == j, state[3 * i], cell)
-            if i >= j:  # the cell of rank j takes no weight before the j-th
-                share += multiply(overlap(n, j, i, TAPS), state[3 * i + 1])
-        y += multiply(share, cell)
-        kept = kept + (cell, share, ranks[j])
-    return (y,) + kept
-
-
-@triton.jit
-def send_rank(c, state, n, TAPS: tl.constexpr):
-    """What the cell of each tap gets, then what each weight gets."""
-    cells = ()
-    weights = ()
-    for i in tl.static_range(TAPS):
-        share = tl.zeros_like(c)
-        total = tl.zeros_like(c)
-        for j in tl.static_range(TAPS):
-            share = tl.where(state[3 * i + 3] == j, state[3 * j + 2], share)
-            if j <= i:
-                total += multiply(overlap(n, j, i, TAPS), state[3 * j + 1])
-        cells = cells + (c * share,)
-        weights = weights + (c * total,)
-    return cells + weights

@@ -21,6 +21,7 @@ FORWARD_OVERHEAD = 512  # bytes that could be moved while a program starts
 BACKWARD_OVERHEAD = 2048  # and while it sums the gradients of parameters over its lanes
 FORWARD_LANES, BACKWARD_LANES, BACKWARD_REGIONS = 1024, 4096, 1024
 FEW_NODES = 7  # a larger tree has half as many lanes in backward: its numbers would not fit in registers
+FEW_TAPS = 16  # where all cells of a region are in registers at once, a larger window has half as many lanes
 
 
 class Map(NamedTuple):
@@ -55,6 +56,11 @@ def cover(tile: Tile, shape: Map, window: Window) -> Tile:
     return (tile[0], *windows)  # type: ignore[return-value]
 
 
+def count_regions(most: int, load: int) -> int:
+    """How many regions a program has at most, for a pool of some load."""
+    return most // (1 if load <= 2 else 2 if load <= 8 else 4)
+
+
 @lru_cache(maxsize=1024)
 def choose_forward(shape: Map, window: Window, load: int = 1) -> Tile:
     """A tile of regions; a pool of a higher ``load`` has fewer of them."""
@@ -63,7 +69,7 @@ def choose_forward(shape: Map, window: Window, load: int = 1) -> Tile:
         cells = (tile[0], *_span(tile, shape, window))
         return _count_bytes(cells, shape.sizes, shape) + _count_bytes(tile, shape.outputs, shape)
 
-    lanes = FORWARD_LANES // (1 if load <= 2 else 2)
+    lanes = count_regions(FORWARD_LANES, load)
     tiles = _iter_tiles(shape.outputs, shape, lanes, lanes)
     return min(tiles, key=lambda tile: _score(tile, shape.outputs, shape, count_bytes, FORWARD_OVERHEAD))
 
@@ -75,7 +81,7 @@ def choose_backward(shape: Map, window: Window, channels: int, load: int = 1) ->
     None if its windows would be too many, or mostly not its own.
     """
     lanes = BACKWARD_LANES // max(load, 1 if shape.itemsize <= 4 else 2)
-    regions = BACKWARD_REGIONS // (1 if load <= 2 else 2)
+    regions = count_regions(BACKWARD_REGIONS, load)
 
     def count_bytes(tile: Tile) -> int:
         windows = cover(tile, shape, window)

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from ..program import Kind, Program, Response, decode
 from . import reference
 from .reference import Blend
-from .responses import Cell, Counts
 from .rows import append_constants, clamp_rows, get_accumulation_dtype
+from .unit import Cell, Counts
 from .window import Window
 
 _MAX_POOLS: tuple[Callable[..., Any], ...] = (F.max_pool2d, F.max_pool3d)

@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..program import Op, Program, decode
-from .responses import UNITS, Cell, Counts, Max, Unit
+from .responses import UNITS, Max
 from .rows import append_constants, clamp_mix, clamp_rows, drop_outward, get_accumulation_dtype
 from .transforms import Form, choose_form
+from .unit import Cell, Counts, Unit
 from .window import Tap, Window
 
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from ...program import Kind
-from . import ranks
+from . import rank
 
 MAX = tl.constexpr(int(Kind.MAX))
 MIN = tl.constexpr(int(Kind.MIN))
@@ -165,7 +165,7 @@ def finish(
         log = tl.log(state[1] / n) / theta
         return (state[0] * tl.exp(log), state[1], state[2], log)
     elif KIND == RANK:
-        return ranks.finish_rank(state, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
+        return rank.finish_rank(state, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
     elif KIND == BLUR:
         return (state[0] / state[1], state[1])
     else:
@@ -190,7 +190,7 @@ def send(c, state, n, theta, KIND: tl.constexpr, TAPS: tl.constexpr):
     elif KIND == POWER or KIND == ABS_POWER:
         return (c / n, state[0], theta), c * state[0] / theta * (state[2] / state[1] - state[3])
     elif KIND == RANK:
-        return ranks.send_rank(c, state, n, TAPS), c
+        return rank.send_rank(c, state, n, TAPS), c
     elif KIND == BLUR:
         return (c / state[1],), c
 
@@ -229,7 +229,7 @@ def weight(slot, x, exists, KIND: tl.constexpr):
 @triton.jit
 def place(slots, number, KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr):
     tl.static_assert(KIND == RANK, "only the weights of ranks belong to places")
-    return ranks.find_place(slots, number, WINDOW, TAPS)
+    return rank.find_place(slots, number, WINDOW, TAPS)
 
 
 @triton.jit

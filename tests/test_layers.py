@@ -1,5 +1,7 @@
 import inspect
 import math
+import pickle
+import re
 
 import pytest
 import torch
@@ -25,9 +27,9 @@ from learnpool import functional as LF
 from learnpool.tree import make_tree
 
 NAMED = [
-    getattr(learnpool, f"{family}Pool{dims}d")
-    for family in ("Mixed", "Gated", "Tree", "Stochastic")
-    for dims in (1, 2, 3)
+    getattr(learnpool, name)
+    for name in learnpool.__all__
+    if re.fullmatch(r"\w+Pool\dd", name) and not name.startswith("Adaptive")
 ]
 
 
@@ -94,6 +96,13 @@ def test_arguments_are_attributes_and_may_be_set():
         GatedPool3d((1, 2, 3), share="channel", channels=3, count_include_pad=True),
         Pool2d(ODD, 3, 2, start="paper", std=0.1),
         StochasticPool2d(3, 2, 1),
+        learnpool.SoftPool2d(3, 2, beta=-2.0),
+        learnpool.LogSumExpPool1d(3, 2, r=5.0, learn=False, share="channel", channels=2),
+        learnpool.GeMPool3d(2, p=2.0, learn=False, absolute=True),
+        learnpool.RankPool2d(3, 2),
+        learnpool.MedianPool2d(3, 2),
+        learnpool.BlurPool2d(3, 2, 1, border="zeros"),
+        learnpool.MaxBlurPool2d(2, 2),
     ],
     ids=str,
 )
@@ -102,6 +111,7 @@ def test_repr_round_trips(layer):
     assert repr(again) == repr(layer)
     assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in layer.state_dict().items()}
     assert getattr(again, "tree", None) == getattr(layer, "tree", None)
+    assert repr(pickle.loads(pickle.dumps(layer))) == repr(layer)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -335,7 +345,7 @@ def test_doctest_examples():
 
     names = dict(vars(learnpool), torch=torch, model=nn.Sequential(nn.Conv2d(3, 4, 3), GatedPool2d(3, 2)))
     ran = 0
-    for module in (learnpool.layers, learnpool.names, learnpool.parameters):
+    for module in (learnpool.layers, learnpool.named_layers, learnpool.names, learnpool.parameters):
         result = doctest.testmod(module, extraglobs=names)
         assert result.failed == 0
         ran += result.attempted

@@ -2,27 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import functional, named_layers, tree
-from .layers import (
-    AdaptivePool1d,
-    AdaptivePool2d,
-    AdaptivePool3d,
-    GatedPool1d,
-    GatedPool2d,
-    GatedPool3d,
-    MixedPool1d,
-    MixedPool2d,
-    MixedPool3d,
-    Pool1d,
-    Pool2d,
-    Pool3d,
-    StochasticPool1d,
-    StochasticPool2d,
-    StochasticPool3d,
-    TreePool1d,
-    TreePool2d,
-    TreePool3d,
-)
+from . import functional, layers, named_layers, tree
+from .layers import *  # noqa: F403
 from .loading import load
 from .named_layers import *  # noqa: F403
 from .names import make_pool, parse
@@ -61,27 +42,9 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "__version__",
-    "AdaptivePool1d",
-    "AdaptivePool2d",
-    "AdaptivePool3d",
     "Calibration",
     "Explanation",
-    "GatedPool1d",
-    "GatedPool2d",
-    "GatedPool3d",
-    "MixedPool1d",
-    "MixedPool2d",
-    "MixedPool3d",
-    "Pool1d",
-    "Pool2d",
-    "Pool3d",
-    "StochasticPool1d",
-    "StochasticPool2d",
-    "StochasticPool3d",
     "Report",
-    "TreePool1d",
-    "TreePool2d",
-    "TreePool3d",
     "calibrate",
     "convert",
     "downsampling",
@@ -95,6 +58,7 @@ __all__ = [
     "restore",
     "statistics",
     "tie",
+    *layers.__all__,
     *named_layers.__all__,
     *tree.__all__,
 ]

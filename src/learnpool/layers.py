@@ -1,4 +1,7 @@
-"""Drop-in layers: a layer is a named tree over a window, with ``nn.MaxPool2d``'s arguments."""
+"""Drop-in layers with ``nn.MaxPool2d``'s arguments: any tree over a window, adaptive and stochastic pools.
+
+``named_layers.py`` has the pools with names of their own, such as ``GatedPool2d``; each is a ``NamedPool``.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,20 @@ from .ops.transforms import choose_form
 from .ops.window import Size, Window, fill_signature
 from .parameters import TreeParameters
 from .starts import DEFAULT_START, DEFAULT_STD
-from .tree import Avg, Gate, Max, Mix, Tree, make_tree
+from .tree import Tree
+
+__all__ = [
+    "AdaptivePool1d", "AdaptivePool2d", "AdaptivePool3d",
+    "Pool1d", "Pool2d", "Pool3d",
+    "StochasticPool1d", "StochasticPool2d", "StochasticPool3d",
+]  # fmt: skip
 
 _WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "count_include_pad")
 
 P = ParamSpec("P")
 
 
-class _WindowLayer(nn.Module):
+class WindowLayer(nn.Module):
     """The window arguments of ``nn.MaxPool2d``, readable (and settable) as attributes."""
 
     dims: ClassVar[int]
@@ -64,7 +73,9 @@ class _WindowLayer(nn.Module):
         return ", ".join(f"{key}={getattr(self, key)!r}" for key in _WINDOW[:-1])
 
 
-class _Pool(_WindowLayer, TreeParameters):
+class WindowPool(WindowLayer, TreeParameters):
+    """A tree over a window, in any number of dimensions."""
+
     def __init__(
         self,
         tree: Tree,
@@ -119,13 +130,13 @@ class _Pool(_WindowLayer, TreeParameters):
         return "".join(f", {key}={value!r}" for key, value in options.items())
 
 
-class Pool1d(_Pool):
+class Pool1d(WindowPool):
     """Any tree over the windows of ``[N, C, L]`` or ``[C, L]``; see ``Pool2d``."""
 
     dims = 1
 
 
-class Pool2d(_Pool):
+class Pool2d(WindowPool):
     """Any tree over the windows of ``[N, C, H, W]`` or ``[C, H, W]``.
 
     From ``kernel_size`` to ``ceil_mode`` the arguments are ``nn.MaxPool2d``'s, in its order. ``share`` says who shares
@@ -141,7 +152,7 @@ class Pool2d(_Pool):
     dims = 2
 
 
-class Pool3d(_Pool):
+class Pool3d(WindowPool):
     """Any tree over the windows of ``[N, C, D, H, W]`` or ``[C, D, H, W]``; see ``Pool2d``."""
 
     dims = 3
@@ -158,116 +169,43 @@ def _take_tree_from_class(init: Callable[Concatenate[Any, Tree, P], None]) -> Ca
     return initialize
 
 
-class _NamedPool(_Pool):
+class NamedPool(WindowPool):
     """A pool whose tree is a class attribute; its arguments are those of ``Pool2d`` without the tree."""
 
     tree: Tree
-    __init__ = _take_tree_from_class(_Pool.__init__)
+    __init__ = _take_tree_from_class(WindowPool.__init__)
 
     def _tree_repr(self) -> str:
         return ""
-
-
-def _show_full_signature(init: Callable[P, None]) -> Callable[P, None]:
-    """Show the arguments that ``__init__`` passes on in its signature, for ``help`` and editors."""
-    init.__signature__ = fill_signature(init, _NamedPool.__init__)  # type: ignore[attr-defined]
-    return init
-
-
-class _MixedPool(_NamedPool):
-    tree: Mix
-
-    @_show_full_signature
-    def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
-        _Pool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
-        self.a, self.learn = self.tree.a, self.tree.learn
 
     def _options_repr(self) -> str:
         return self.tree._options() + super()._options_repr()
 
 
-class MixedPool1d(_MixedPool, Pool1d):
-    """``a * max + (1 - a) * mean`` over ``[N, C, L]``; see ``MixedPool2d``."""
+def show_full_signature(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the arguments that ``__init__`` passes on in its signature, for ``help`` and editors."""
+    init.__signature__ = fill_signature(init, NamedPool.__init__)  # type: ignore[attr-defined]
+    return init
 
 
-class MixedPool2d(_MixedPool, Pool2d):
-    """``a * max + (1 - a) * mean`` with one learned ``a`` in [0, 1]; ``learn=False`` keeps it fixed.
-
-    A drop-in for ``nn.MaxPool2d``: 1 parameter, whatever the window and the number of channels.
-
-    >>> MixedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
-    torch.Size([8, 96, 7, 7])
-    """
-
-
-class MixedPool3d(_MixedPool, Pool3d):
-    """``a * max + (1 - a) * mean`` over ``[N, C, D, H, W]``; see ``MixedPool2d``."""
-
-
-class _GatedPool(_NamedPool):
-    tree = Gate(Max(), Avg())
-
-
-class GatedPool1d(_GatedPool, Pool1d):
-    """``s * max + (1 - s) * mean`` over ``[N, C, L]``; see ``GatedPool2d``."""
-
-
-class GatedPool2d(_GatedPool, Pool2d):
-    """``s * max + (1 - s) * mean`` with ``s = sigmoid(w · x)``: the region itself decides how it is pooled.
-
-    A drop-in for ``nn.MaxPool2d``: 9 parameters for a 3×3 window, whatever the number of channels.
-
-    >>> GatedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
-    torch.Size([8, 96, 7, 7])
-    """
-
-
-class GatedPool3d(_GatedPool, Pool3d):
-    """``s * max + (1 - s) * mean`` over ``[N, C, D, H, W]``; see ``GatedPool2d``."""
-
-
-class _TreePool(_NamedPool):
-    @_show_full_signature
-    def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
-        _Pool.__init__(self, make_tree(levels, type(self).__name__), kernel_size, *window, **options)
-        self.levels = levels
-
-    def _options_repr(self) -> str:
-        return f", levels={self.levels}{super()._options_repr()}"
-
-
-class TreePool1d(_TreePool, Pool1d):
-    """Learned filters fused by learned gates over ``[N, C, L]``; see ``TreePool2d``."""
-
-
-class TreePool2d(_TreePool, Pool2d):
-    """2^(levels − 1) learned filters ``v · x``, fused in pairs by gates ``s l + (1 - s) r``, ``s = sigmoid(w · x)``.
-
-    27 parameters for 2 levels of 3×3 windows, 63 for 3; one level is a single learned filter.
-
-    >>> TreePool2d(3, stride=2, levels=3)(torch.randn(8, 96, 15, 15)).shape
-    torch.Size([8, 96, 7, 7])
-    """
-
-
-class TreePool3d(_TreePool, Pool3d):
-    """Learned filters fused by learned gates over ``[N, C, D, H, W]``; see ``TreePool2d``."""
-
-
-class _StochasticPool(_WindowLayer):
-    why_no_indices = "in evaluation its output is a mean over all cells, not one of them"
+class FixedPool(WindowLayer):
+    """A pool without parameters that is no tree."""
 
     def __init__(self, kernel_size: Size, *window: Any, **options: Any) -> None:
         super().__init__()
         self._set_window(kernel_size, *window, **options)
 
-    __init__.__signature__ = fill_signature(__init__, _WindowLayer._set_window)  # type: ignore[attr-defined]
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.stochastic_pool(type(self).__name__, input, self.window, self.training)
+    __init__.__signature__ = fill_signature(__init__, WindowLayer._set_window)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         return self._window_repr()
+
+
+class _StochasticPool(FixedPool):
+    why_no_indices = "in evaluation its output is a mean over all cells, not one of them"
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.stochastic_pool(type(self).__name__, input, self.window, self.training)
 
 
 class StochasticPool1d(_StochasticPool):

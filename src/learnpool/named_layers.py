@@ -1,68 +1,158 @@
-"""Pools with names of their own, each one leaf of the grammar over a window, with ``nn.MaxPool2d``'s arguments.
+"""Pools with names of their own: each is a small tree over a window, with ``nn.MaxPool2d``'s arguments.
 
 Every class exists for 1, 2 and 3 spatial dimensions; the arguments behind the window's are those of ``Pool2d``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from . import functional
-from .layers import (
-    GatedPool1d,
-    GatedPool2d,
-    GatedPool3d,
-    MixedPool1d,
-    MixedPool2d,
-    MixedPool3d,
-    Pool1d,
-    Pool2d,
-    Pool3d,
-    TreePool1d,
-    TreePool2d,
-    TreePool3d,
-    _NamedPool,
-    _Pool,
-    _show_full_signature,
-    _WindowLayer,
-)
+from .layers import FixedPool, NamedPool, Pool1d, Pool2d, Pool3d, WindowPool, show_full_signature
 from .leaves import make_binomial
+from .ops.operator import check_input
 from .ops.window import Size, Window
 from .tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Mix, Power, Rank, Soft, Tree, make_tree
+
+__all__ = [
+    "MixedPool1d", "MixedPool2d", "MixedPool3d",
+    "GatedPool1d", "GatedPool2d", "GatedPool3d",
+    "TreePool1d", "TreePool2d", "TreePool3d",
+    "SoftPool1d", "SoftPool2d", "SoftPool3d",
+    "LogSumExpPool1d", "LogSumExpPool2d", "LogSumExpPool3d",
+    "GeMPool1d", "GeMPool2d", "GeMPool3d",
+    "RankPool1d", "RankPool2d", "RankPool3d",
+    "MedianPool1d", "MedianPool2d", "MedianPool3d",
+    "BlurPool1d", "BlurPool2d", "BlurPool3d",
+    "MaxBlurPool1d", "MaxBlurPool2d", "MaxBlurPool3d",
+]  # fmt: skip
 
 BORDERS = ("existing", "zeros", "reflect")
 
 
-class _SoftPool(_NamedPool):
+class _MixedPool(NamedPool):
+    tree: Mix
+
+    @show_full_signature
+    def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
+        WindowPool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
+        self.a, self.learn = self.tree.a, self.tree.learn
+
+
+class MixedPool1d(_MixedPool, Pool1d):
+    """``a * max + (1 - a) * mean`` over ``[N, C, L]``; see ``MixedPool2d``."""
+
+
+class MixedPool2d(_MixedPool, Pool2d):
+    """``a * max + (1 - a) * mean`` with one learned ``a`` in [0, 1]; ``learn=False`` keeps it fixed.
+
+    A drop-in for ``nn.MaxPool2d``: 1 parameter, whatever the window and the number of channels.
+
+    >>> MixedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class MixedPool3d(_MixedPool, Pool3d):
+    """``a * max + (1 - a) * mean`` over ``[N, C, D, H, W]``; see ``MixedPool2d``."""
+
+
+class _GatedPool(NamedPool):
+    tree = Gate(Max(), Avg())
+
+
+class GatedPool1d(_GatedPool, Pool1d):
+    """``s * max + (1 - s) * mean`` over ``[N, C, L]``; see ``GatedPool2d``."""
+
+
+class GatedPool2d(_GatedPool, Pool2d):
+    """``s * max + (1 - s) * mean`` with ``s = sigmoid(w · x)``: the region itself decides how it is pooled.
+
+    A drop-in for ``nn.MaxPool2d``: 9 parameters for a 3×3 window, whatever the number of channels.
+
+    >>> GatedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class GatedPool3d(_GatedPool, Pool3d):
+    """``s * max + (1 - s) * mean`` over ``[N, C, D, H, W]``; see ``GatedPool2d``."""
+
+
+class _TreePool(NamedPool):
+    @show_full_signature
+    def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
+        WindowPool.__init__(self, make_tree(levels, type(self).__name__), kernel_size, *window, **options)
+        self.levels = levels
+
+    def _options_repr(self) -> str:
+        return f", levels={self.levels}{super()._options_repr()}"
+
+
+class TreePool1d(_TreePool, Pool1d):
+    """Learned filters fused by learned gates over ``[N, C, L]``; see ``TreePool2d``."""
+
+
+class TreePool2d(_TreePool, Pool2d):
+    """2^(levels − 1) learned filters ``v · x``, fused in pairs by gates ``s l + (1 - s) r``, ``s = sigmoid(w · x)``.
+
+    27 parameters for 2 levels of 3×3 windows, 63 for 3; one level is a single learned filter.
+
+    >>> TreePool2d(3, stride=2, levels=3)(torch.randn(8, 96, 15, 15)).shape
+    torch.Size([8, 96, 7, 7])
+    """
+
+
+class TreePool3d(_TreePool, Pool3d):
+    """Learned filters fused by learned gates over ``[N, C, D, H, W]``; see ``TreePool2d``."""
+
+
+class _SoftPool(NamedPool):
+    @show_full_signature
+    def __init__(self, kernel_size: Size, *window: Any, beta: float = 1.0, learn: bool = True, **options: Any) -> None:
+        WindowPool.__init__(self, Soft(beta, learn), kernel_size, *window, **options)
+
+
+class SoftPool1d(_SoftPool, Pool1d):
+    """``Σ x_i e^{βx_i} / Σ e^{βx_i}`` over ``[N, C, L]``; see ``SoftPool2d``."""
+
+
+class SoftPool2d(_SoftPool, Pool2d):
     """``Σ x_i e^{βx_i} / Σ e^{βx_i}`` with one learned β: from average (0) to maximum; fixed β = 1 is SoftPool.
 
     >>> SoftPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])
     """
 
-    @_show_full_signature
-    def __init__(self, kernel_size: Size, *window: Any, beta: float = 1.0, learn: bool = True, **options: Any) -> None:
-        _Pool.__init__(self, Soft(beta, learn), kernel_size, *window, **options)
+
+class SoftPool3d(_SoftPool, Pool3d):
+    """``Σ x_i e^{βx_i} / Σ e^{βx_i}`` over ``[N, C, D, H, W]``; see ``SoftPool2d``."""
 
 
-class _LogSumExpPool(_NamedPool):
+class _LogSumExpPool(NamedPool):
+    @show_full_signature
+    def __init__(self, kernel_size: Size, *window: Any, r: float = 1.0, learn: bool = True, **options: Any) -> None:
+        WindowPool.__init__(self, LogSumExp(r, learn), kernel_size, *window, **options)
+
+
+class LogSumExpPool1d(_LogSumExpPool, Pool1d):
+    """``ln(mean e^{r x_i}) / r`` over ``[N, C, L]``; see ``LogSumExpPool2d``."""
+
+
+class LogSumExpPool2d(_LogSumExpPool, Pool2d):
     """``ln(mean e^{r x_i}) / r`` with one learned r in [0.1, 100]: from average to maximum."""
 
-    @_show_full_signature
-    def __init__(self, kernel_size: Size, *window: Any, r: float = 1.0, learn: bool = True, **options: Any) -> None:
-        _Pool.__init__(self, LogSumExp(r, learn), kernel_size, *window, **options)
+
+class LogSumExpPool3d(_LogSumExpPool, Pool3d):
+    """``ln(mean e^{r x_i}) / r`` over ``[N, C, D, H, W]``; see ``LogSumExpPool2d``."""
 
 
-class _GeMPool(_NamedPool):
-    """``(mean max(x_i, 1e-6)^p)^{1/p}``, the generalised mean, with one learned p in [1, 64].
-
-    ``absolute=True`` takes ``|x_i|``: with a fixed p of 2 that is ``nn.LPPool2d(2, …)`` up to its factor.
-    """
-
-    @_show_full_signature
+class _GeMPool(NamedPool):
+    @show_full_signature
     def __init__(
         self,
         kernel_size: Size,
@@ -72,29 +162,58 @@ class _GeMPool(_NamedPool):
         absolute: bool = False,
         **options: Any,
     ) -> None:
-        _Pool.__init__(self, Power(p, learn, absolute), kernel_size, *window, **options)
+        WindowPool.__init__(self, Power(p, learn, absolute), kernel_size, *window, **options)
 
 
-class _RankPool(_NamedPool):
-    """``Σ_k w_k x_(k)``: one learned weight for each place in the sorted region; starts as the average."""
+class GeMPool1d(_GeMPool, Pool1d):
+    """The generalised mean over ``[N, C, L]``; see ``GeMPool2d``."""
 
+
+class GeMPool2d(_GeMPool, Pool2d):
+    """``(mean max(x_i, 1e-6)^p)^{1/p}``, the generalised mean, with one learned p in [1, 64].
+
+    ``absolute=True`` takes ``|x_i|``: with a fixed p of 2 that is ``nn.LPPool2d(2, …)`` up to its factor.
+    """
+
+
+class GeMPool3d(_GeMPool, Pool3d):
+    """The generalised mean over ``[N, C, D, H, W]``; see ``GeMPool2d``."""
+
+
+class _RankPool(NamedPool):
     tree = Rank()
 
 
-class _MedianPool(_NamedPool):
-    """The median of each region; no parameters."""
+class RankPool1d(_RankPool, Pool1d):
+    """``Σ_k w_k x_(k)`` over ``[N, C, L]``; see ``RankPool2d``."""
 
+
+class RankPool2d(_RankPool, Pool2d):
+    """``Σ_k w_k x_(k)``: one learned weight for each place in the sorted region; starts as the average."""
+
+
+class RankPool3d(_RankPool, Pool3d):
+    """``Σ_k w_k x_(k)`` over ``[N, C, D, H, W]``; see ``RankPool2d``."""
+
+
+class _MedianPool(NamedPool):
     tree = Median()
 
 
-class _BlurPool(_NamedPool):
-    """The binomial filter of the window, ``[1, 2, 1] / 4`` for 3 taps, in every direction; no parameters.
+class MedianPool1d(_MedianPool, Pool1d):
+    """The median over ``[N, C, L]``; see ``MedianPool2d``."""
 
-    ``border`` says what happens where a window reaches over the edge: ``"existing"`` averages the cells that exist,
-    ``"zeros"`` and ``"reflect"`` pad by zeros or by reflection, as other packages do.
-    """
 
-    @_show_full_signature
+class MedianPool2d(_MedianPool, Pool2d):
+    """The median of each region; no parameters."""
+
+
+class MedianPool3d(_MedianPool, Pool3d):
+    """The median over ``[N, C, D, H, W]``; see ``MedianPool2d``."""
+
+
+class _BlurPool(NamedPool):
+    @show_full_signature
     def __init__(self, kernel_size: Size, *window: Any, border: str = "existing", **options: Any) -> None:
         name = type(self).__name__
         if border not in BORDERS:
@@ -103,7 +222,7 @@ class _BlurPool(_NamedPool):
         if border == "zeros":
             tree = Filter(make_binomial(Window.of(name, self.dims, kernel_size).kernel), learn=False)
         self.border = border
-        _Pool.__init__(self, tree, kernel_size, *window, **options)
+        WindowPool.__init__(self, tree, kernel_size, *window, **options)
 
     def forward(self, input: Tensor) -> Tensor:
         if self.border != "reflect":
@@ -114,83 +233,58 @@ class _BlurPool(_NamedPool):
         return functional.pool(type(self).__name__, padded, self.tree, None, None, inner)
 
     def _options_repr(self) -> str:
-        return ("" if self.border == "existing" else f", border={self.border!r}") + super()._options_repr()
+        return ("" if self.border == "existing" else f", border={self.border!r}") + WindowPool._options_repr(self)
 
 
-class _MaxBlurPool(_WindowLayer):
-    """The maximum of each window at stride 1, then a binomial filter of 3 taps at the stride: max pooling that shifts
-    with its input (Zhang, 2019). The output is as large as that of ``nn.MaxPool2d``; no parameters.
+class BlurPool1d(_BlurPool, Pool1d):
+    """The binomial filter over ``[N, C, L]``; see ``BlurPool2d``."""
+
+
+class BlurPool2d(_BlurPool, Pool2d):
+    """The binomial filter of the window, ``[1, 2, 1] / 4`` for 3 taps, in every direction; no parameters.
+
+    ``border`` says what happens where a window reaches over the edge: ``"existing"`` averages the cells that exist,
+    ``"zeros"`` and ``"reflect"`` pad by zeros or by reflection, as other packages do.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__()
-        self._set_window(*args, **options)
 
+class BlurPool3d(_BlurPool, Pool3d):
+    """The binomial filter over ``[N, C, D, H, W]``; see ``BlurPool2d``."""
+
+
+class _MaxBlurPool(FixedPool):
     def forward(self, input: Tensor) -> Tensor:
         name, window, one = type(self).__name__, self.window, (1,) * self.dims
         dense = Window(window.kernel, one, window.padding, window.dilation)
-        x = functional.pool(name, input, Max(), None, None, dense)
-        blur = Window((3,) * self.dims, window.stride, one, one, window.ceil_mode)
-        return functional.pool(name, x, Blur(), None, None, blur)
+        x = self._extend(input, dense) if window.ceil_mode else input
+        x = functional.pool(name, x, Max(), None, None, dense)
+        return functional.pool(name, x, Blur(), None, None, Window((3,) * self.dims, window.stride, one, one))
 
-    def extra_repr(self) -> str:
-        return self._window_repr()
-
-
-def _make_classes(name: str, mixin: type[Any]) -> tuple[type[Any], type[Any], type[Any]]:
-    """The classes of a pool for 1, 2 and 3 dimensions."""
-    classes = []
-    for dims, base in enumerate((Pool1d, Pool2d, Pool3d), 1):
-        parents: tuple[type, ...] = (mixin, base) if issubclass(mixin, _Pool) else (mixin,)
-        content = {"__doc__": mixin.__doc__, "__module__": __name__, "dims": dims}
-        classes.append(type(f"{name}{dims}d", parents, content))
-    return classes[0], classes[1], classes[2]
+    def _extend(self, input: Tensor, dense: Window) -> Tensor:
+        """``input`` with −inf behind it, as far as the windows of ceil mode reach."""
+        output = check_input(type(self).__name__, input, self.window)[-self.dims :]
+        axes = zip(output, dense.output_size(input.shape[-self.dims :]), self.window.stride, strict=True)
+        over = [max(0, (n - 1) * s + 1 - m) for n, m, s in axes]
+        return F.pad(input, [n for behind in reversed(over) for n in (0, behind)], value=-math.inf)
 
 
-SoftPool1d, SoftPool2d, SoftPool3d = _make_classes("SoftPool", _SoftPool)
-LogSumExpPool1d, LogSumExpPool2d, LogSumExpPool3d = _make_classes("LogSumExpPool", _LogSumExpPool)
-GeMPool1d, GeMPool2d, GeMPool3d = _make_classes("GeMPool", _GeMPool)
-RankPool1d, RankPool2d, RankPool3d = _make_classes("RankPool", _RankPool)
-MedianPool1d, MedianPool2d, MedianPool3d = _make_classes("MedianPool", _MedianPool)
-BlurPool1d, BlurPool2d, BlurPool3d = _make_classes("BlurPool", _BlurPool)
-MaxBlurPool1d, MaxBlurPool2d, MaxBlurPool3d = _make_classes("MaxBlurPool", _MaxBlurPool)
+class MaxBlurPool1d(_MaxBlurPool):
+    """The maximum, then a binomial filter, over ``[N, C, L]``; see ``MaxBlurPool2d``."""
 
-__all__ = [
-    f"{name}{dims}d"
-    for name in ("SoftPool", "LogSumExpPool", "GeMPool", "RankPool", "MedianPool", "BlurPool", "MaxBlurPool")
-    for dims in (1, 2, 3)
-]
+    dims = 1
 
 
-def make_tree_layer(tree: Tree, dims: int, *args: Any, **options: Any) -> nn.Module:
-    """The layer of a tree over a window, of the class named after the tree if there is one, else ``Pool2d``."""
-    classes, own = _find_classes(tree)
-    if classes is None:
-        return (Pool1d, Pool2d, Pool3d)[dims - 1](tree, *args, **options)
-    return classes[dims - 1](*args, **own, **options)  # type: ignore[no-any-return]
+class MaxBlurPool2d(_MaxBlurPool):
+    """The maximum of each window at stride 1, then a binomial filter of 3 taps at the stride (Zhang, 2019).
+
+    A shift of the input changes it less than max pooling. The output is as large as that of ``nn.MaxPool2d``; no
+    parameters.
+    """
+
+    dims = 2
 
 
-def _find_classes(tree: Tree) -> tuple[tuple[type[Any], ...] | None, dict[str, Any]]:
-    """The classes for 1, 2 and 3 dimensions that are named after a tree, and the arguments that make it this one."""
-    match tree:
-        case Mix() if (tree.left, tree.right) == (Max(), Avg()):
-            return (MixedPool1d, MixedPool2d, MixedPool3d), {"a": tree.a, "learn": tree.learn}
-        case Gate() if tree == Gate(Max(), Avg()):
-            return (GatedPool1d, GatedPool2d, GatedPool3d), {}
-        case Soft():
-            return (SoftPool1d, SoftPool2d, SoftPool3d), {"beta": tree.theta, "learn": tree.learn}
-        case LogSumExp():
-            return (LogSumExpPool1d, LogSumExpPool2d, LogSumExpPool3d), {"r": tree.theta, "learn": tree.learn}
-        case Power():
-            own = {"p": tree.theta, "learn": tree.learn, "absolute": tree.absolute}
-            return (GeMPool1d, GeMPool2d, GeMPool3d), own
-        case Rank() if tree.values is None:
-            return (RankPool1d, RankPool2d, RankPool3d), {}
-        case Median():
-            return (MedianPool1d, MedianPool2d, MedianPool3d), {}
-        case Blur() if tree.values is None:
-            return (BlurPool1d, BlurPool2d, BlurPool3d), {}
-    levels = tree.size.bit_length()
-    if tree.size == 2**levels - 1 and tree == make_tree(levels):
-        return (TreePool1d, TreePool2d, TreePool3d), {"levels": levels}
-    return None, {}
+class MaxBlurPool3d(_MaxBlurPool):
+    """The maximum, then a binomial filter, over ``[N, C, D, H, W]``; see ``MaxBlurPool2d``."""
+
+    dims = 3

@@ -16,13 +16,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from . import layers, named_layers
-from .named_layers import make_tree_layer
 from .parsing import GRAMMAR, Reader, read_tree, suggest
 from .program import MAX_NODES, decode
 from .sharing import SHARES
@@ -46,6 +46,9 @@ KNOWN = (
     "max, avg, half, stochastic, mixed, gated, filter, tree2, tree3, …, soft, lse, gem, rank, blur, maxblur, median, "
     "lp2 or a tree such as Gate(Filter, Mix(Max, Avg))"
 )
+_LAYERS: dict[str, Callable[..., nn.Module]] = {
+    name: getattr(module, name) for module in (layers, named_layers) for name in module.__all__
+}
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,12 @@ class Part:
         if dims not in (1, 2, 3):
             raise ValueError(f"pool {str(self)!r}: dims must be 1, 2 or 3, got {dims!r}")
         if isinstance(self.pool, Tree):
-            return make_tree_layer(self.pool, dims, kernel_size, stride, padding, share=self.share, **window, **options)
+            word, own = _name_layer(self.pool)
+            arguments = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "share": self.share}
+            return _LAYERS[f"{word}{dims}d"](**own, **arguments, **window, **options)
         if self.pool in ("stochastic", "maxblur"):
-            module, word = (layers, "StochasticPool") if self.pool == "stochastic" else (named_layers, "MaxBlurPool")
-            pool: nn.Module = getattr(module, f"{word}{dims}d")(kernel_size, stride, padding, **window)
-            return pool
+            word = "StochasticPool" if self.pool == "stochastic" else "MaxBlurPool"
+            return _LAYERS[f"{word}{dims}d"](kernel_size, stride, padding, **window)
         if self.pool == "max":
             return (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[dims - 1](kernel_size, stride, padding, **window)
         if window.pop("dilation", 1) not in (1, (1,) * dims, [1] * dims) or window.pop("return_indices", False):
@@ -201,3 +205,28 @@ def _learns(tree: Tree) -> bool:
     """Whether a tree has parameters."""
     program = decode(tree.program)
     return program.weights + program.mixes > 0
+
+
+def _name_layer(tree: Tree) -> tuple[str, dict[str, Any]]:
+    """The layer named after a tree, or ``Pool``, and the arguments that make it this one."""
+    match tree:
+        case Mix() if (tree.left, tree.right) == (Max(), Avg()):
+            return "MixedPool", {"a": tree.a, "learn": tree.learn}
+        case Gate() if tree == Gate(Max(), Avg()):
+            return "GatedPool", {}
+        case Soft():
+            return "SoftPool", {"beta": tree.theta, "learn": tree.learn}
+        case LogSumExp():
+            return "LogSumExpPool", {"r": tree.theta, "learn": tree.learn}
+        case Power():
+            return "GeMPool", {"p": tree.theta, "learn": tree.learn, "absolute": tree.absolute}
+        case Rank() if tree.values is None:
+            return "RankPool", {}
+        case Median():
+            return "MedianPool", {}
+        case Blur() if tree.values is None:
+            return "BlurPool", {}
+    levels = tree.size.bit_length()
+    if tree.size == 2**levels - 1 and tree == make_tree(levels):
+        return "TreePool", {"levels": levels}
+    return "Pool", {"tree": tree}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..layers import _WindowLayer
+from ..layers import WindowLayer
 from ..ops.window import format_size
 from ..parameters import TreeParameters
 from . import source
@@ -82,7 +82,7 @@ def _find_in_module(name: str, module: nn.Module, functions: set[Any]) -> Iterat
         functions = functions - {*CONVOLUTIONS} if read_convolution(module) is not None else functions
     if isinstance(module, torch.jit.ScriptModule):
         yield from _find_scripted(name, module)
-    elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, _WindowLayer)):
+    elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, WindowLayer)):
         yield PoolSite(name, was, left_reason="learns already", module=module)
     elif (original := read_module(module)) is not None:
         yield PoolSite(name, was, original, left_reason=original.refusal, module=module)

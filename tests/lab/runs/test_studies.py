@@ -39,8 +39,11 @@ def packed(trained, tmp_path):
 def test_a_packed_run_is_the_run(trained, packed):
     for run in RUNS:
         whole, line = read_run(trained / run.id), Results(packed).find(run)
-        for name in ("run", "result", "metrics", "starts", "classes", "digest", "score", "chance_error"):
+        for name in ("run", "result", "metrics", "classes", "digest", "score", "chance_error"):
             assert getattr(line, name) == getattr(whole, name), name
+        assert len(line.starts) == len(whole.starts) == 1
+        assert set(whole.starts[0]) - set(line.starts[0]) == {"out", "data_dir"}  # paths of the machine that trained
+        assert all(value == whole.starts[0][name] for name, value in line.starts[0].items())
 
 
 def test_measurements_come_along(packed):

@@ -107,7 +107,7 @@ def adapt_resnet9(name: str) -> dict[str, Any]:
 def adapt_fast(name: str, data: str) -> dict[str, Any]:
     """After the CIFAR10 speed record's recipe; ``cpu`` is half as wide."""
     return ({"width": 0.5} if name == "cpu" else {}) | {
-        "epochs": 14,
+        "epochs": 17,
         "batch": 512,
         "rate": (0.75,),
         "warmup": 0.2,

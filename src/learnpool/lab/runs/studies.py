@@ -19,6 +19,7 @@ from . import checkpoint, directory, records
 from .run import RunError
 
 OF_A_RUN = ("run.json", "env.json", "result.json", checkpoint.LAST)  # the other JSON files are measurements
+PATHS = ("out", "data_dir")  # of the machine that trained: nothing to publish
 
 
 class StudyLine(BaseModel):
@@ -74,7 +75,7 @@ def make_record(path: Path) -> dict[str, Any]:
         "run": _read(path / "run.json"),  # as it is: later fields are not in earlier runs
         "result": {name: value for name, value in asdict(result).items() if name != "id"},
         "metrics": directory.read_metrics(path),
-        "starts": directory.read_starts(path),
+        "starts": [{k: v for k, v in start.items() if k not in PATHS} for start in directory.read_starts(path)],
         "classes": [] if saved is None else saved["classes"],
         "data": "" if saved is None else saved["data"],
         "measured": {file.stem: _read(file) for file in sorted(path.glob("*.json")) if file.name not in OF_A_RUN},

@@ -11,6 +11,7 @@ from learnpool.lab.comparison.answer import (
     describe_verdict,
     format_error,
     format_outlook,
+    format_p,
 )
 from learnpool.lab.comparison.summary import PairedDifference, RunScore, count_seeds_needed, summarize
 
@@ -135,7 +136,11 @@ def test_one_seed_claims_nothing():
     )
 
 
-def test_no_number_of_seeds_is_named_where_nothing_was_learned():
-    pools = summaries(max=[90.0, 90.5, 90.0], gated=[89.5, 90.5, 89.0])
-    assert "more seed" in " ".join(compose_answer(pools))
-    assert "more seed" not in " ".join(compose_answer(pools, name_seeds=False))
+def test_equal_errors_have_no_closest_call():
+    pools = summaries(max=[4.0, 4.5, 5.0], half=[4.0, 4.5, 5.0], gated=[4.5, 4.0, 5.0])
+    assert describe_verdict(pools) == "No pool differs from max."
+
+
+def test_a_p_value_shows_on_which_side_of_the_level_it_is():
+    shown = {0.0033: "0.0033", 0.0496: "0.0496", 0.049978: "0.04998", 0.0504: "0.0504", 0.05: "0.05", 1.0: "1"}
+    assert {p: format_p(p) for p in shown} == shown

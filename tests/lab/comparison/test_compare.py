@@ -62,7 +62,7 @@ def test_what_to_know_before_reading_the_numbers_comes_first(comparison):
     assert compared.caveats.unlearned
     assert compared.answer[0].startswith("Nothing can be said about pools yet: with max the network has ")
     assert "more seed" not in " ".join(compared.answer)
-    assert compared.answer[len(compared.caveats.sentences)].startswith(("No pool differs clearly from max", "One of"))
+    assert compared.answer == compared.caveats.sentences
 
 
 def test_an_older_result_without_a_chance_level(comparison, tmp_path):
@@ -108,7 +108,7 @@ def test_more_seeds_train_only_what_is_missing(comparison, learnpool, monkeypatc
     assert status == 0, error
     assert "of 4 runs" in error
     assert text.splitlines()[-1] == f"Written: {tmp_path / 'report.html'}"
-    assert "half: " in text
+    assert "\nhalf " in text
     started, begun = processes.start_worker, []
     monkeypatch.setattr(processes, "start_worker", lambda run, *rest: begun.append(run) or started(run, *rest))
     status, text, error = learnpool(*words, "--seeds", "3", "--json")

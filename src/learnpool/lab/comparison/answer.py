@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...formatting import format_count, format_mean, format_number, format_percent, format_range, join_words
-from .summary import MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
+from .summary import LEVEL, MOST_SEEDS, POWER, PairedDifference, PoolSummary, Verdict
 
 TOO_SMALL = "too small to matter here"
 
 
-def compose_answer(summaries: Sequence[PoolSummary], *, name_seeds: bool = True) -> tuple[str, ...]:
+def compose_answer(summaries: Sequence[PoolSummary]) -> tuple[str, ...]:
     """Which pools differ clearly from the baseline, the figures of the one that matters most, and what it would take
-    to know more.
-
-    Without ``name_seeds`` no number of further seeds is named: if the networks did not learn, more seeds do not help.
-    """
+    to know more."""
     baseline, pool = summaries[0], choose_pool(summaries)
     difference = pool.difference
     figures = describe_result(pool, baseline, len(summaries) - 1), describe_cost(pool)
     sentences = [describe_verdict(summaries), *figures]
-    if difference is not None and difference.verdict is Verdict.NOT_SIGNIFICANT and name_seeds:
+    if difference is not None and difference.verdict is Verdict.NOT_SIGNIFICANT:
         sentences.append(describe_seeds_needed(difference))
     return tuple(sentences)
 
@@ -52,7 +49,10 @@ def describe_verdict(summaries: Sequence[PoolSummary]) -> str:
     if len(unclear) == len(others):
         if len(others) == 1:
             return f"{others[0].pool} does not differ clearly from {baseline}."
-        return f"No pool differs clearly from {baseline}; the closest call is {choose_pool(summaries).pool}."
+        closest = choose_pool(summaries)
+        if closest.difference is None or is_zero(closest.difference.mean):
+            return f"No pool differs from {baseline}."
+        return f"No pool differs clearly from {baseline}; the closest call is {closest.pool}."
     parts = [
         f"{join_words(pools[verdict])} {'is' if len(pools[verdict]) == 1 else 'are'} {verdict} than {baseline}"
         for verdict in (Verdict.BETTER, Verdict.WORSE)
@@ -77,7 +77,9 @@ def describe_result(summary: PoolSummary, baseline: PoolSummary, pools: int) -> 
     else:
         interval = f"{format_interval_name(pools)} {format_range(test.low, test.high)}"
         corrected = f", corrected for {pools} pools" if pools > 1 else ""
-        evidence = f"{interval} over {format_count(len(summary.errors), 'seed')}, p = {test.p_holm:.2g}{corrected}"
+        evidence = (
+            f"{interval} over {format_count(len(summary.errors), 'seed')}, p = {format_p(test.p_holm)}{corrected}"
+        )
     return f"{error}, {amount}; {evidence}."
 
 
@@ -105,6 +107,12 @@ def format_difference(difference: PairedDifference) -> str:
     """``−0.80 (−1.20 … −0.40)``; without an interval where one pair has none."""
     interval = "" if (test := difference.test) is None else f" ({format_range(test.low, test.high)})"
     return format_number(difference.mean) + interval
+
+
+def format_p(p: float) -> str:
+    """``0.0033``; with more digits where two would hide on which side of the level it is, such as ``0.04998``."""
+    texts = [f"{p:.{digits}g}" for digits in range(2, 7)]
+    return next((text for text in texts if float(text) != LEVEL), texts[0])
 
 
 def format_interval_name(pools: int) -> str:

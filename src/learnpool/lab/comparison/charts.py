@@ -30,6 +30,7 @@ from .summary import PairedDifference, PoolSummary
 
 WIDTH, PANEL = 4.7, 1.45  # inches: one fits a phone, two a desk; of a mask
 SERIES = ("#d9730d", "#2f6fb5", "#1a7f37", "#8250df", "#c2255c", "#0c8599", "#846358", "#5c6a79")
+FEW_SEEDS = 5  # each of them is shown; of more, their mean
 LOG_RATIO = 10  # the largest value over the smallest, from which on an axis is logarithmic
 STYLES = ("-", "--", ":", "-.")
 PAGE = {INK: "--ink", GREY: "--soft", PALE: "--line"} | {colour: f"--series-{k}" for k, colour in enumerate(SERIES)}
@@ -50,7 +51,7 @@ def draw_errors(c: Comparison, paper: Mapping[str, float]) -> str:
         for place, summary in enumerate(c.pools):
             colour, n = SERIES[place % len(SERIES)], len(summary.errors)
             axes.vlines(summary.mean, place - 0.28, place + 0.28, color=INK, linewidth=2)
-            spots = [place + 0.12 * (k - (n - 1) / 2) if n < 6 else place for k in range(n)]
+            spots = [place + 0.12 * (k - (n - 1) / 2) if n <= FEW_SEEDS else place for k in range(n)]
             axes.scatter(summary.errors, spots, s=34, color=colour, linewidth=0, zorder=3)
             if summary.pool in paper and fits_axis(paper[summary.pool], every):
                 axes.scatter(
@@ -95,13 +96,13 @@ def fits_axis(value: float, errors: Sequence[float]) -> bool:
 
 
 def draw_curves(c: Comparison, field: str, label: str, least: float, chance: float | None = None) -> str:
-    """A metric over the epochs: a thin line for each seed, a thick one for their mean, a dotted one for chance."""
+    """A metric over the epochs: a thin line for each of few seeds, a thick one for their mean, dots for chance."""
     with open_figure(3.3) as (figure, axes):
         for place, summary in enumerate(c.pools):
             style = {"color": SERIES[place % len(SERIES)], "linestyle": STYLES[place // len(SERIES) % len(STYLES)]}
             rows = [[max(row[field], least) for row in finished.metrics] for finished in c.get_runs(summary.pool)]
             epochs = range(1, len(rows[0]) + 1)
-            for values in rows:
+            for values in rows if len(rows) <= FEW_SEEDS else ():
                 axes.plot(epochs, values, linewidth=0.7, alpha=0.35, **style)
             mean = [sum(values) / len(values) for values in zip(*rows, strict=True)]
             marker = "o" if len(epochs) == 1 else None

@@ -15,7 +15,7 @@ from ..launch.launching import train_missing
 from ..runs.presets import preset
 from ..runs.run import Run, RunError, make_file_name
 from . import report
-from .answer import format_error, format_interval_name
+from .answer import format_error, format_interval_name, format_p
 from .comparison import Comparison
 from .summary import PairedDifference, PoolSummary, Verdict
 
@@ -128,7 +128,7 @@ def format_comparison(compared: Comparison) -> str:
             continue
         interval = p = "–"
         if (test := difference.test) is not None:
-            interval, p = format_range(test.low, test.high), f"{test.p_holm:.2g}"
+            interval, p = format_range(test.low, test.high), format_p(test.p_holm)
         verdict = "unclear" if difference.verdict is Verdict.NOT_SIGNIFICANT else difference.verdict
         cost = [f"{summary.extra_parameters:+,}".replace("-", "−"), format_percent(summary.extra_time, sign=True)]
         rows.append([summary.pool, error, format_number(difference.mean), interval, p, verdict, *cost])

@@ -16,7 +16,7 @@ from ..runs.presets import PRESETS, preset
 from ..runs.run import Run, RunError, parse_run
 from .answer import compose_answer
 from .caveats import Caveats, PoolTraining, find_caveats
-from .summary import PoolSummary, RunScore, summarize
+from .summary import PoolSummary, RunScore, Verdict, summarize
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,19 @@ class Comparison:
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """The verdict, its figures, then what to know about them; that nothing was learned comes before all else."""
+        """The verdict, its figures, then what to know about them.
+
+        That nothing was learned comes before all else, and then a verdict follows only if some pool differs clearly.
+        """
         starts = [start["versions"] for finished in self.runs for start in finished.starts]
         versions = sorted({f"learnpool {of['learnpool']} with torch {of['torch']}" for of in starts})
         mixed = f"Not all else was equal: these runs are of {' and '.join(versions)}."
         caveats = self.caveats
-        sentences = compose_answer(self.pools, name_seeds=not caveats.unlearned)
-        parts = [caveats.sentences, sentences] if caveats.unlearned else [sentences, caveats.sentences]
+        sentences = compose_answer(self.pools)
+        parts = [sentences, caveats.sentences]
+        if caveats.unlearned:
+            verdicts = {summary.difference.verdict for summary in self.pools if summary.difference}
+            parts = [caveats.sentences, () if verdicts == {Verdict.NOT_SIGNIFICANT} else sentences]
         return *parts[0], *parts[1], *([mixed] if len(versions) > 1 else [])
 
     @property

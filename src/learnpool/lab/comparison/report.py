@@ -22,7 +22,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...explanation.measurement import explain
 from ...explanation.tables import describe_pool
-from ...formatting import format_count, format_number, format_percent
+from ...formatting import format_count, format_mean, format_number, format_percent
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
@@ -31,7 +31,7 @@ from ..runs.run import OWN_NETS, Run
 from ..runs.trained import load
 from ..templates import make_environment
 from . import charts
-from .answer import format_error, format_interval_name, format_outlook
+from .answer import format_error, format_interval_name, format_outlook, format_p
 from .comparison import Comparison, FinishedRun, format_command, read_comparison
 from .groups import group_names
 from .summary import LEVEL, MOST_SEEDS, POWER, PoolSummary
@@ -52,6 +52,7 @@ def render(c: Comparison) -> str:
     environment = make_environment("comparison")
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
     environment.filters |= {"counted": format_count, "error": format_error, "outlook": format_outlook}
+    environment.filters |= {"p_value": format_p, "mean": format_mean}
     paper, step = read_paper_errors(c), 100 / c.first.result.images["validation"]
     pictures = {
         "errors": charts.draw_errors(c, {pool: error[0] for pool, error in paper.items() if error is not None}),
@@ -77,6 +78,7 @@ def render(c: Comparison) -> str:
         level=LEVEL,
         interval_name=format_interval_name(len(c.pools) - 1),
         name_seeds=not c.caveats.unlearned,
+        few_seeds=len(c.seeds) <= charts.FEW_SEEDS,
         power=POWER,
         most_seeds=MOST_SEEDS,
     )

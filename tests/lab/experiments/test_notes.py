@@ -19,6 +19,11 @@ def test_differences_to_the_papers_recipe_are_named():
     assert "channels" not in text
 
 
+def test_a_network_without_a_recipe_of_the_papers():
+    runs = [preset("cpu", "cifar10", net="resnet9", pool=pool, replace="strided") for pool in ("conv", "gated")]
+    assert describe_differences(runs) == ["Another network than the paper's: resnet9, for which it has no recipe."]
+
+
 def test_a_difference_of_some_data_sets_names_them():
     text = " ".join(describe_differences([preset("cpu", data, pool="gated") for data in ("mnist", "cifar10")]))
     assert "16 epochs, not 400." in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from ..runs.presets import preset
+from ..runs.presets import SMALL_NETS, preset
 from ..runs.run import OWN_NETS, Run
 from .experiment import LABELS, fix_unused_fields
 
@@ -48,7 +48,7 @@ REASONS = {
 }  # fmt: skip
 UNMENTIONED = {
     "data", "pool", "seed", "channels_last", "pad", "mirror", "extra_convs", "patience", "validation", "milestones",
-    "resize",
+    "resize", "replace",
 }  # fmt: skip
 OF_OWN_NETS = {"width", "dropout", "head_steps", "init", "factors"}  # mean nothing to a user's network
 
@@ -74,6 +74,9 @@ def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> lis
 def _list_changes(runs: Sequence[Run], skip: Collection[str]) -> Iterator[tuple[str, str]]:
     """What the paper has otherwise than these runs on one data set, by the one whose pools have most to learn."""
     run = min(runs, key=lambda run: len(fix_unused_fields(run.pool)))
+    if run.net in SMALL_NETS:
+        yield "net", f"{run.net}, for which it has no recipe"
+        return
     unused = fix_unused_fields(run.pool).keys()
     net = {"net": run.net} if run.net in OWN_NETS else {}
     paper = preset("paper", run.data, pool=run.pool, seed=run.seed, **net)

@@ -254,7 +254,7 @@ def _stochastic_pool(
 
 
 def _adaptive_pool(name: str, dims: int, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any = 1) -> Tensor:
-    """A tree of Max, Avg and Mix over the regions of ``F.adaptive_max_pool2d``; by default the whole map."""
+    """A tree of leaves without taps over the regions of ``F.adaptive_max_pool2d``; by default the whole map."""
     return adaptive_pool(name, x, tree, _align(name, "mix", mix, x, dims, ()), output_size, dims)
 
 

@@ -268,15 +268,16 @@ class _AdaptivePool(TreeParameters):
 
 
 class AdaptivePool1d(_AdaptivePool):
-    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool1d``; see ``AdaptivePool2d``."""
+    """A tree of leaves without taps over the regions of ``nn.AdaptiveMaxPool1d``; see ``AdaptivePool2d``."""
 
     dims = 1
 
 
 class AdaptivePool2d(_AdaptivePool):
-    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool2d``; by default over the whole map.
+    """A tree of leaves without taps over the regions of ``nn.AdaptiveMaxPool2d``; by default over the whole map.
 
-    For the last pool of a network. Masks and filters need windows of one size, so Gate and Filter are refused.
+    For the last pool of a network. Masks, filters and ranks need windows of one size and are refused; a Gate works
+    with ``by=``.
 
     >>> AdaptivePool2d(Mix(Max(), Avg()))(torch.randn(8, 96, 7, 7)).shape
     torch.Size([8, 96, 1, 1])
@@ -286,6 +287,6 @@ class AdaptivePool2d(_AdaptivePool):
 
 
 class AdaptivePool3d(_AdaptivePool):
-    """A tree of Max, Avg and Mix over the regions of ``nn.AdaptiveMaxPool3d``; see ``AdaptivePool2d``."""
+    """A tree of leaves without taps over the regions of ``nn.AdaptiveMaxPool3d``; see ``AdaptivePool2d``."""
 
     dims = 3

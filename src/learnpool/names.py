@@ -187,7 +187,7 @@ def _read_part(reader: Reader, share: str | None) -> Part:
 
 
 def split_names(text: str) -> list[str]:
-    """The names in ``text``, none empty; a comma inside a tree's brackets separates no names."""
+    """The names in ``text``, none empty; commas inside a tree's brackets do not separate names."""
     parts, depth = [""], 0
     for letter in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(letter, 0)

@@ -399,6 +399,7 @@ def test_the_first_help_fits_a_screen(learnpool, monkeypatch):
     assert len(text.splitlines()) <= 24  # of a small terminal; the prompt takes the place of the usage line
     assert max(map(len, text.splitlines())) <= 80
     assert "bool" not in text  # a switch takes no value
+    assert "..." not in text.partition("Commands:")[2]  # no sentence is cut
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -38,7 +38,9 @@ def build() -> typer.Typer:
         ] = False,
         device: options.KernelDevice = "cpu",
     ) -> None:
-        """Time the pools beside max and average pooling, a gated pool written by hand, and a copy of the input.
+        """Time the pools beside PyTorch's own.
+
+        A gated pool written by hand and a copy of the input are timed, too.
 
         Example: learnpool bench pools --pools gated,tree2 --layout channels_last
         """
@@ -73,7 +75,7 @@ def build() -> typer.Typer:
         rounds: Annotated[int, typer.Option(min=1, help="Rounds, in each of which everything is timed once.")] = 5,
         threads: options.TorchThreads = None,
     ) -> None:
-        """Time pools over growing inputs, windows, numbers of threads and trees.
+        """Time pools over growing inputs, windows, threads and trees.
 
         Example: learnpool bench scaling --cells 10000000
         """
@@ -111,7 +113,7 @@ def build() -> typer.Typer:
         threads: options.TorchThreads = None,
         device: options.KernelDevice = "cpu",
     ) -> None:
-        """Time a network with learned pools against the same network with max pools.
+        """Time a network with learned pools beside max pools.
 
         Example: learnpool bench net --model torchvision:resnet18 --pool gated --inference --batch 1
         """
@@ -142,7 +144,9 @@ def build() -> typer.Typer:
         width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
         threads: options.TorchThreads = None,
     ) -> None:
-        """Time the lab's training step against the same step written by hand, and the making of its batches.
+        """Time the lab's training step beside one written by hand.
+
+        The part of the step that makes batches is timed, too.
 
         Example: learnpool bench train --threads 1
         """
@@ -173,7 +177,7 @@ def build() -> typer.Typer:
         threads: options.TorchThreads = None,
         data_dir: options.DataDir = None,
     ) -> None:
-        """Time the reading of images beside the training step that needs them.
+        """Time the reading of images beside the training on them.
 
         Example: learnpool bench data --data imagenet --data-dir data --workers 8
         """

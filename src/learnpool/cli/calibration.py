@@ -22,7 +22,10 @@ def calibration(
     test: Annotated[int | None, typer.Option(min=1, help="Test images; all if not given.")] = None,
     width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    start: Annotated[str, typer.Option(help="Where masks and filters begin, as in learnpool.convert.")] = "paper",
+    start: Annotated[
+        str,
+        typer.Option(help="Where masks and filters begin; paper is random, so that converting does harm."),
+    ] = "paper",
 ) -> None:
     """Swap the pools of a trained network and calibrate them.
 

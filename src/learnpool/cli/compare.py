@@ -41,9 +41,10 @@ def compare(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the answer and the report's name.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Find out whether other pools help a network, and write a report.
+    """Find out whether other pools help a network.
 
-    Run it again to resume after an interruption, or with more seeds: only what is missing is trained.
+    It trains the network with each pool and several seeds, and writes a report. Run it again to resume after an
+    interruption, or with more seeds: only what is missing is trained.
 
     Example: learnpool compare --data cifar10 --pools max,gated,tree2+gated --seeds 5 --data-dir data
 

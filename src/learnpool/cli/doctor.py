@@ -11,8 +11,9 @@ def doctor(
     device: options.KernelDevice = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="float32 and two windows only.")] = False,
 ) -> None:
-    """Compare the kernel of a device with the reference, for every pool, window and dtype; a table to paste.
+    """Compare the kernel of a device with the reference.
 
+    It prints a table of every pool, window and dtype, to paste into a bug report.
     Every new kernel is compiled on a GPU, which takes minutes the first time. Exit code 1 if anything differs,
     2 if the device has no kernel and runs the reference itself.
 

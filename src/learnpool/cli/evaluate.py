@@ -38,7 +38,7 @@ def evaluate(
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out images that do not decode.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Measure how often a trained network is wrong, on all images and on each class.
+    """Measure how often a trained network is wrong, by class.
 
     Example: learnpool evaluate runs/digits-gated-0-3fa94c01b2
 

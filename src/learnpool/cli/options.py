@@ -69,7 +69,7 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 
 def _parse_value(field: str, text: str) -> Any:
-    """What is meant by a field's value on the command line."""
+    """A field's value as typed on the command line."""
     if field in ("rate", "milestones"):
         try:
             return tuple(float(part) for part in text.split(",") if part or field == "rate")

@@ -11,7 +11,9 @@ from . import report_usage_errors
 def pack(
     out: Annotated[Path, typer.Argument(metavar="RUNS", help="A directory of runs, as --out of compare or train.")],
 ) -> None:
-    """Put what finished runs say into one file, RUNS.jsonl, a line for each: all that pages need but the weights.
+    """Pack the records of finished runs into one file.
+
+    RUNS.jsonl gets a line for each: all that pages need but the weights.
 
     Example: learnpool pack runs/paper/runs
     """

@@ -36,9 +36,10 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and their cost, train nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages' names.")] = False,
 ) -> None:
-    """Repeat experiments of the paper: train what is missing, and write a page for each.
+    """Repeat experiments of the paper.
 
-    Several experiments share their runs. Run it again to resume after an interruption.
+    It trains what is missing and writes a page for each. Several experiments share their runs. Run
+    it again to resume after an interruption.
 
     Example: learnpool reproduce table1 table2 --data cifar10+ --train-size 10000 --epochs 20 --data-dir data
     """

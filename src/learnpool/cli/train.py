@@ -49,7 +49,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train one network; after an interruption, run it again to resume.
+    """Train one network; run it again to resume.
 
     Example: learnpool train --data cifar10 --pool tree3+gated --preset cpu --data-dir data
 

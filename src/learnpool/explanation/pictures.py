@@ -163,7 +163,7 @@ def draw_item(axes: Any, pool: PoolExplanation, item: Any, reach: float, plane: 
 
 
 def list_others(pool: PoolExplanation) -> list[tuple[Any, None]]:
-    """What a pool learned but masks and filters."""
+    """Everything a pool learned except masks and filters."""
     return [(item, None) for item in (*pool.mixes, *pool.scalars, *pool.ranks)]
 
 

@@ -1,4 +1,4 @@
-"""Networks as lists of layers to be read from top to bottom: the paper's, and others people know."""
+"""Networks as lists of layers to be read from top to bottom: the paper's, and other well-known ones."""
 
 from .alexnet import alexnet
 from .dsn import DSN, Table, Votes, dsn

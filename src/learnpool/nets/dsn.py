@@ -58,7 +58,7 @@ TABLES = {
 
 
 class Votes(NamedTuple):
-    """What a supervised network says in training: its own votes, and those of its heads from the first to the last."""
+    """The output of a supervised network in training: its own votes, and those of its heads in order."""
 
     votes: Tensor
     heads: list[Tensor]

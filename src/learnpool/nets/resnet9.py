@@ -1,4 +1,4 @@
-"""ResNet-9, as people race CIFAR-10 with (David Page's): four convolutions, three pools, two residual blocks.
+"""ResNet-9, David Page's network for fast training on CIFAR-10: four convolutions, three pools, two residual blocks.
 
 Its pools are 3×3 of stride 2 with a padding of 1 and come behind convolution, normalisation and ReLU.
 """

@@ -101,7 +101,7 @@ def parse_options(
 
 
 def parse_numbers(text: str, separator: str) -> tuple[int, ...]:
-    """``64x128x32x32`` as ints; nothing at all if something in it is none."""
+    """``64x128x32x32`` as ints; empty if any part is not a number."""
     with suppress(ValueError):
         return tuple(int(part) for part in text.split(separator))
     return ()

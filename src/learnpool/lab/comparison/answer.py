@@ -23,7 +23,7 @@ def compose_answer(summaries: Sequence[PoolSummary]) -> tuple[str, ...]:
 
 
 def choose_pool(summaries: Sequence[PoolSummary]) -> PoolSummary:
-    """The pool whose figures are told: the best of those that are better, else the one with the clearest difference."""
+    """The pool whose figures are given: the best of those that are better, else the clearest difference."""
     others = [summary for summary in summaries if summary.difference is not None]
     if better := [summary for summary in others if summary.difference and summary.difference.verdict is Verdict.BETTER]:
         return min(better, key=lambda summary: summary.mean)
@@ -135,7 +135,7 @@ def format_outlook(difference: PairedDifference) -> str:
 
 
 def describe_seeds_needed(difference: PairedDifference) -> str:
-    """How many seeds an unclear difference lacks."""
+    """How many more seeds would show an unclear difference."""
     if is_zero(difference.mean):
         return f"Any difference is {TOO_SMALL}."
     if difference.test is None or difference.test.more_seeds is None:

@@ -23,7 +23,7 @@ class Caveats:
 
 @dataclass(frozen=True)
 class PoolTraining:
-    """What the runs of one pool tell about how they trained, each list by seed."""
+    """How the runs of one pool trained; each list is by seed."""
 
     pool: str
     errors: Sequence[float]  # % of the test images

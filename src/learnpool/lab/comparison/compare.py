@@ -52,7 +52,7 @@ def compare(runs: Sequence[Run], out: Path, **options: Any) -> dict[Path, Compar
 
 
 def choose_ending(runs: Sequence[Run], out: Path, ending: str) -> str:
-    """The first ending of ``report.html`` and ``compare.json`` that is free, or whose report ours includes."""
+    """The first unused ending of ``report.html`` and ``compare.json``, or one whose runs are a subset of ours."""
     pools = make_file_name("-".join(dict.fromkeys(run.pool for run in runs)))[:80]
     digest = hashlib.sha256(" ".join(run.id for run in runs).encode()).hexdigest()[:8]
     endings = [ending, f"{ending}-{pools}", f"{ending}-{pools}-{digest}"]

@@ -66,7 +66,7 @@ def compute_digest(data: Dataset | Folder) -> str:
 
 
 def _identify(path: Path | Member, root: Path) -> tuple[str, int]:
-    """What a file is known by: its path inside the folder, and its size."""
+    """How a file is identified: by its path inside the folder, and its size."""
     if isinstance(path, Member):
         return f"{path.archive.name}:{path.name}", path.size
     return str(path.relative_to(root)), path.stat().st_size
@@ -78,7 +78,7 @@ def describe_unknown(name: str, known: tuple[str, ...]) -> str:
 
 
 def describe_unknown_data(name: str) -> str:
-    """The message about what is neither a data set nor a folder."""
+    """The message for a name that is neither a data set nor a folder."""
     path = Path(name)
     if path.exists():
         return f"{name}: wanted a folder of images, got a file"

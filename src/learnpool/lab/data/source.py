@@ -48,7 +48,7 @@ class Source(ABC):
         """The splits by name, from the files that ``find_files`` finds; none if the set is not there."""
 
     def iter_contents(self, path: Path) -> Iterator[tuple[str, bytes]]:
-        """What a packed file holds, by the names ``get_checksum`` knows; nothing for a file that is not packed."""
+        """The contents of a packed file, by the names ``get_checksum`` knows; nothing for any other file."""
         return iter(())
 
     def get_checksum(self, file: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Every other pool people use, beside the paper's: fixed ones, others that learn, and a tree with a mixed leaf."""
+"""Other pools in use, beside the paper's: fixed ones, others that learn, and a tree with a mixed leaf."""
 
 from ..paper import read_table
 from .error_table import TREE_GATED, ErrorTable, Row

@@ -72,7 +72,7 @@ def describe_differences(runs: Sequence[Run], skip: Collection[str] = ()) -> lis
 
 
 def _list_changes(runs: Sequence[Run], skip: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What the paper has otherwise than these runs on one data set, by the one whose pools have most to learn."""
+    """Fields in which the runs on one data set differ from the paper's recipe, by the run that uses most fields."""
     run = min(runs, key=lambda run: len(fix_unused_fields(run.pool)))
     if run.net in SMALL_NETS:
         yield "net", f"{run.net}, for which it has no recipe"

@@ -20,7 +20,7 @@ from ..runs.studies import get_study_path, read_study
 class Results:
     """The finished runs in ``out``, and in the study that stands for it.
 
-    ``announce`` is told the name of each run or file before it is measured.
+    ``announce`` is called with the name of each run or file before it is measured.
     """
 
     def __init__(self, out: Path, data_dir: Path | None = None, announce: Callable[[str], None] | None = None) -> None:

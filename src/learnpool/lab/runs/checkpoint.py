@@ -79,7 +79,7 @@ def _make_damage_error(path: Path, state: str) -> CheckpointError:
 
 
 def save_preparation(directory: Path, fitted: Mapping[str, Tensor]) -> str:
-    """Keep what a preparation of images has to remember, once for all checkpoints of a directory; its SHA-256."""
+    """Save the tensors of a preparation of images, once for all checkpoints of a directory; return their SHA-256."""
     if not fitted:
         return ""
     path = directory / PREPARATION

@@ -1,4 +1,4 @@
-"""Images as people have them become uint8 ``[N, channels, height, width]``, cropped or scaled as a run's own were."""
+"""Image files, PIL images, arrays, tensors as uint8 ``[N, C, H, W]``, cropped or scaled as a run does with its own."""
 
 from __future__ import annotations
 

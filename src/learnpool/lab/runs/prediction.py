@@ -1,4 +1,4 @@
-"""``predict``: images as people have them in, class names and probabilities out."""
+"""``predict``: image files, PIL images, arrays or tensors in, class names and probabilities out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RAW = 16  # a prepared image without negative values has none above this
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network says of one image: the probability of every class, the most probable first."""
+    """The probability of every class for one image, the most probable first."""
 
     probabilities: dict[str, float]
 
@@ -51,7 +51,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Sequence[Prediction]):
-    """What a network says of several images; ``probabilities`` [N, classes] are in the order of ``classes``."""
+    """The predictions for several images; ``probabilities`` [N, classes] are in the order of ``classes``."""
 
     classes: tuple[str, ...]
     probabilities: Tensor

@@ -76,7 +76,7 @@ def cpu(data: str) -> dict[str, Any]:
 
 
 def adapt(name: str, net: str, data: str) -> dict[str, Any]:
-    """What a preset has otherwise for a network that is not DSN."""
+    """Preset overrides for networks other than DSN."""
     if net not in OWN_NETS:
         return {"factors": "plain", "head_steps": 0}
     if net in SMALL_NETS:

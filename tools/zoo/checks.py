@@ -1,4 +1,4 @@
-"""What both tables of the zoo are made with: runs of a network, and comparisons of what they give."""
+"""What all tables of the zoo are made with: runs of a network, and comparisons of what they give."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def run(net: nn.Module, x: Tensor, train: bool) -> list[Tensor]:
 
 def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) > 0 and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def measure(one: Tensor, other: Tensor) -> float:
+    """The distance of two tensors, relative to the second."""
+    return float((one - other).norm() / other.norm().clamp_min(1e-12))
 
 
 def require(holds: bool, what: str) -> None:

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 import torch
-from checks import are_equal, flatten, require, run
+from checks import are_equal, flatten, measure, require, run
 from collection import COMPILED_PLACES, EXPORTED_PLACES, build, sample
 from torch import Tensor, nn
 
@@ -85,10 +85,6 @@ def convert(net: nn.Module, pool: str, kinds: tuple[str, ...], x: Tensor) -> lis
 
 def iter_convolutions(net: nn.Module) -> list[tuple[str, Any]]:
     return [(key, m) for key, m in net.named_modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
-
-
-def measure(one: Tensor, other: Tensor) -> float:
-    return float((one - other).norm() / other.norm().clamp_min(1e-12))
 
 
 def check_training(net: nn.Module, x: Tensor, expected: list[Tensor], idle: set[str]) -> None:

@@ -22,6 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import compilers
 import places
 import torch
 from checks import are_equal, flatten, require, run
@@ -145,7 +146,7 @@ def check_compiled(name: str, x: Tensor) -> str:
 
 
 def describe_versions() -> str:
-    packages = ("torch", "torchvision", "timm", "segmentation-models-pytorch", "pytorchcv")
+    packages = ("torch", "torchvision", "timm", "segmentation-models-pytorch", "pytorchcv", "onnxruntime")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     kernel = "compiled kernel" if cpu.CPU.live else "reference"
     date = datetime.now(timezone.utc).date().isoformat()
@@ -163,6 +164,12 @@ def format_rows(rows: dict[str, dict[str, Any]], counted: tuple[str, ...]) -> st
     return "\n".join([*lines, "", f"{len(rows)} networks: {text}."])
 
 
+def read_sections(path: Path) -> dict[str, str]:
+    """The tables that are in a file, with their heads."""
+    first, *others = path.read_text().split("\n## ")
+    return dict(zip(CHECKS, [first, *(f"\n## {text}" for text in others)], strict=False))
+
+
 class Progress:
     """What passed already: an interrupted run goes on where it was. Rows of other code or versions are dropped."""
 
@@ -178,20 +185,31 @@ class Progress:
         self.path.write_text(json.dumps({"made_by": self.made_by, "rows": self.rows}))
 
 
+CHECKS = {"pools": check, "places": places.check_places, "compilers": compilers.check_compilers}
+HEADS = {"pools": HEAD, "places": places.HEAD, "compilers": compilers.HEAD}
+COUNTED = {
+    "pools": ("found", "replaced", "calls", "left", "not reachable"),
+    "places": ("strided", "shortcut", "global", "left", "not reachable"),
+    "compilers": ("pools",),
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="where the table goes, if every network passes")
+    parser.add_argument("--table", choices=(*CHECKS,), help="this table only; the others in the file stay")
     parser.add_argument("names", nargs="*", help="some networks only (parts of their names)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of the libraries
     chosen = [name for name in (*NETWORKS, *SHRINKING) if any(part in name for part in options.names or [""])]
-    jobs = [("pools", name) for name in chosen if name in NETWORKS] + [("places", name) for name in chosen]
+    tables = [options.table] if options.table else [*CHECKS]
+    jobs = [(table, name) for table in tables for name in chosen if table != "pools" or name in NETWORKS]
     progress = Progress(Path("runs/zoo.json"))
     failed = []
     for table, name in jobs:
         start, key = time.perf_counter(), f"{table} {name}"
         try:
-            checked = progress.rows.get(key) or (check if table == "pools" else places.check_places)(name)
+            checked = progress.rows.get(key) or CHECKS[table](name)
             progress.rows[key] = row = checked
             progress.write()
             verdict = ", ".join(f"{count} {what}" for what, count in row.items() if what != "parameters")
@@ -203,12 +221,11 @@ def main() -> int:
         print(f"{len(failed)} of {len(jobs)} checks failed: {', '.join(failed)}")
         return 1
     if options.write is not None:
-        rows = {
-            table: {n: progress.rows[f"{table} {n}"] for t, n in jobs if t == table} for table in ("pools", "places")
-        }
-        first = format_rows(rows["pools"], ("found", "replaced", "calls", "left", "not reachable"))
-        second = format_rows(rows["places"], ("strided", "shortcut", "global", "left", "not reachable"))
-        options.write.write_text(f"{HEAD}{describe_versions()}.\n\n{first}\n{places.HEAD}{second}\n")
+        sections = read_sections(options.write) if options.write.exists() else {}
+        for table in tables:
+            rows = {name: progress.rows[f"{table} {name}"] for other, name in jobs if other == table}
+            sections[table] = f"{HEADS[table]}{describe_versions()}.\n\n{format_rows(rows, COUNTED[table])}\n"
+        options.write.write_text("".join(sections[table] for table in CHECKS if table in sections))
         print(f"{len(chosen)} networks passed; the tables are in {options.write}")
     return 0
 

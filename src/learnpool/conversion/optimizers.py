@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..formatting import format_count
 from .replacements import Replacement, iter_neighbours
 
 
@@ -35,7 +36,7 @@ class GroupUpdate:
     def note(self) -> str:
         count = sum(p.numel() for p in self.parameters)
         number = next(i for i, group in enumerate(self.optimizer.param_groups) if group is self.group)
-        text = f"{type(self.optimizer).__name__}: {count:,} parameters "
+        text = f"{type(self.optimizer).__name__}: {format_count(count, 'parameter')} "
         if not self.joins_group:
             return f"{text}in a new group with the settings of group {number}, but without weight decay"
         decay = f", with its weight decay {self.group['weight_decay']:g}" if self.group.get("weight_decay") else ""

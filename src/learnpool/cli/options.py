@@ -38,8 +38,8 @@ Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on a Ray
 
 def report_interrupted_runs(out: Path) -> AbstractContextManager[None]:
     """``report_training_errors`` where many runs in a directory are trained."""
-    text = f"interrupted; every run in {out} keeps its finished epochs; run the same command to resume"
-    return report_training_errors(lambda: text)
+    kept = f"interrupted; every run in {out} keeps its finished epochs; run the same command to resume"
+    return report_training_errors(lambda: kept if out.exists() else "interrupted before anything was trained")
 
 
 def make_group(help: str) -> typer.Typer:

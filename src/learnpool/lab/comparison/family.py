@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from .summary import LEVEL, PairedDifference, PairedTest, correct_by_holm
+from .summary import PairedDifference, PairedTest, correct_by_holm
 
 MOST_RATIO = 4.0  # of the largest variance of the paired differences to the smallest, up to which they are alike
 
@@ -84,8 +84,3 @@ def correct_together(
         reach = float(stats.t.ppf(1 - level / 2, degrees)) * scale[pair]
         tests[pair] = PairedDifference(mean, PairedTest(mean - reach, mean + reach, level, p, p_holm, None))
     return tests
-
-
-def list_confirmed(family: Family) -> list[Pair]:
-    """The pairs that differ at 5 % over the family."""
-    return [pair for pair, one in family.differences.items() if one.test is not None and one.test.p_holm < LEVEL]

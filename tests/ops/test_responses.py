@@ -157,6 +157,37 @@ def test_the_operator_agrees_with_the_reference(tree, layout, dtype, share):
         assert_close(mine, wanted, **({"rtol": 1e-4, "atol": 1e-4} if mine.dtype == torch.float32 else {}))  # sums
 
 
+def assert_float32_gradients_agree(tree, x, window, share="layer"):
+    weight, mix = parameters(tree, window, share, x.shape[1], tuple(x.shape[2:]))
+    mix = (make_mix(tree) + 0.1 * mix).expand_as(mix).contiguous() if mix.numel() else mix
+    program, weight, mix = tree.fit(window.kernel), weight.float(), mix.float()
+    y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
+    assert_close(y, reference.forward(x, weight, mix, program, window))
+    grad = torch.randn(y.shape)
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, program, *window.arguments, [True] * 3)
+    theirs = reference.backward(grad, x, weight, mix, program, window)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        assert_close(mine, wanted, rtol=1e-4, atol=1e-4)  # sums
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("window", [W(2, 2), W(3, 2, 1), W((2, 3), 1, (1, 1)), W(5, 3, 2)], ids=str)
+@pytest.mark.parametrize("share", ["layer", "channel"])
+def test_equal_cells_are_ranked_by_tap(layout, window, share):
+    """Behind a ReLU most cells are equal; -0 equals 0, too."""
+    x = torch.randint(-1, 3, (2, 20, 11, 13)).float().contiguous(memory_format=layout)
+    x = torch.where(x < 0, -0.0, x)
+    assert_float32_gradients_agree(Rank(), x, window.of(), share)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("tree", LEARNED, ids=str)
+def test_windows_of_many_taps(tree, layout):
+    """Kernels keep what each tap weighs only while there are few of them."""
+    x = distinct(1, 17, 13, 15).float().contiguous(memory_format=layout) + 2.5
+    assert_float32_gradients_agree(tree, x, W(6, 3, 2).of())
+
+
 @pytest.mark.parametrize("tree", LEAVES, ids=str)
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e4, 1e-8], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

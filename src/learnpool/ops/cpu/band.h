@@ -60,7 +60,7 @@ class Responses {
 
   // Maps have `margin` zeros before place 0; a band has at most `most` numbers. per_lane: rows of mix are maps.
   Responses(const Call& call, Scratch& scratch, int64_t map_size, int64_t margin, int64_t most, bool per_lane)
-      : size(map_size), pool_(call.pool), per_lane_(per_lane), most_(most) {
+      : size(separate(map_size)), pool_(call.pool), per_lane_(per_lane), most_(most) {
     const std::vector<Response>& all = pool_.program.responses;
     std::vector<int64_t> order = list_dots(pool_.program);
     for (int64_t r = 0; r < int64_t(all.size()); ++r) {
@@ -72,7 +72,7 @@ class Responses {
       first_[r] = slots;
       slots += with_unit<A, true>(all[r].kind, [&](auto unit) -> int64_t {
         using U = typename decltype(unit)::Unit;
-        return U::SLOTS > 0 ? U::SLOTS : 1 + 2 * pool_.taps();  // 0: one, and two for each tap
+        return U::SLOTS + count_tap_slots<U>(pool_.taps(), pool_.backward);
       });
     }
     data_ = scratch.take<A>(slots * size) + margin;
@@ -84,7 +84,20 @@ class Responses {
     pending_ = scratch.take<A>(pool_.program.mixes() * (per_lane ? most : LANES<A>));
   }
 
+  // An odd number of cache lines: slots at a distance of a power of two would drive each other out of the first cache.
+  static constexpr int64_t separate(int64_t numbers) {
+    constexpr int64_t LINE = 64 / sizeof(A);
+    return ((numbers + LINE - 1) / LINE | 1) * LINE;
+  }
+
   A* slot(int64_t response, int64_t s = 0) const { return data_ + (first_[response] + s) * size; }
+
+  // The slots of the taps of the regions from `at` on.
+  template <class U>
+  INLINE TapSlots<A> tap_slots(int64_t response, int64_t at) const {
+    if (count_tap_slots<U>(pool_.taps(), pool_.backward) == 0) return {};
+    return {slot(response, U::SLOTS) + at, size};
+  }
 
   // The rows of mix from here on: maps of regions, or one number each.
   void set_mix(const A* mix, int64_t row_stride) {

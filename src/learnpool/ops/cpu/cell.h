@@ -28,6 +28,17 @@ struct Cell {
   }
 };
 
+// The slots of taps, for gather; none in forward, and none of units that compute these numbers again if there are many taps.
+template <class A>
+struct TapSlots {
+  A* first = nullptr;
+  int64_t size = 0;  // from one slot to the next
+
+  INLINE void store(int64_t s, Vec<A> v) const {
+    if (first != nullptr) LEARNPOOL_ISA::store(first + s * size, v);
+  }
+};
+
 // A vector of regions, beside their cells.
 template <class A>
 struct Region {
@@ -35,15 +46,14 @@ struct Region {
   Vec<A> theta;
   Vec<A> sample;  // uniform random numbers
   Mask<A> first;  // number of the first tap that exists, -1 if none does
+  TapSlots<A> tap_slots;
   // The row of weight, for kinds that do not see it tap by tap.
   int64_t taps = 0;            // of the window
   const A* weights = nullptr;  // of the first lane
   int64_t step = 0;            // from tap to tap
   bool per_lane = false;       // every lane has its own
-  bool backward = false;
 
   INLINE Vec<A> weight(int64_t k) const { return per_lane ? load<Vec<A>>(weights + k * step) : broadcast<A>(weights[k * step]); }
-  INLINE A weight(int64_t k, int64_t lane) const { return weights[k * step + (per_lane ? lane : 0)]; }
 };
 
 // The slots of a vector of regions, in memory. MASKED: regions that are not live have zeros in them.
@@ -52,10 +62,50 @@ struct SlotsAt {
   A* first;
   int64_t size;  // from one slot to the next
   Mask<A> live;
+  bool keeps_taps = false;
 
   INLINE Vec<A> load(int64_t s) const { return LEARNPOOL_ISA::load<Vec<A>>(first + s * size); }
   INLINE void store(int64_t s, Vec<A> v) const { LEARNPOOL_ISA::store(first + s * size, MASKED ? (Vec<A>)((Mask<A>)v & live) : v); }
 };
+
+// What most units begin with: one pass, one slot, and what reaches the response goes on as it is.
+template <class A>
+struct Unit {
+  static constexpr int PASSES = 1, SLOTS = 1, TAP_SLOTS = 0;
+  static constexpr bool DOT = false, RECOMPUTES = false;
+
+  template <int PASS>
+  INLINE void begin(const Region<A>&) {}
+  template <class Slots>
+  static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
+    slots.store(0, c);
+    return Vec<A>{};
+  }
+};
+
+// A response that is one of the cells, which gets all that reaches it.
+template <class A>
+struct Winner : Unit<A> {
+  static constexpr int SLOTS = 2;
+  Mask<A> winner{};  // its tap
+
+  template <class Slots>
+  INLINE void store_winner(Vec<A> value, const Slots& slots) const {
+    slots.store(0, value);
+    slots.store(1, (Vec<A>)winner);
+  }
+  template <class Slots>
+  static INLINE Vec<A> receive(const Slots& slots, Vec<A>, Vec<A>, Lane<A> tap) {
+    return (Mask<A>)slots.load(1) == tap ? slots.load(0) : Vec<A>{};
+  }
+};
+
+// How many numbers a unit keeps for the taps of a region.
+template <class U>
+constexpr int64_t count_tap_slots(int64_t taps, bool backward) {
+  constexpr int64_t FEW = 32;
+  return !backward || (U::RECOMPUTES && taps > FEW) ? 0 : U::TAP_SLOTS * taps;
+}
 
 // Whether a unit needs random numbers; whether it treats weights in its own way.
 template <class U>

@@ -88,7 +88,6 @@ struct Image : ImageMemory, Pipeline<A> {
   void describe_weights(const ImageOutput<A>& output, int64_t row, int64_t c, Region<A>& region) const {
     const Parameter& strides = this->call.memory.weight;
     region.taps = this->call.pool.taps();
-    region.backward = this->call.pool.backward;
     region.per_lane = this->per_lane;
     region.weights = output.weight + row * strides.row + (this->per_lane ? c : 0);
     region.step = strides.tap;

@@ -66,12 +66,13 @@ template <class U, class A>
 void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
   using V = Vec<A>;
   const Responses<A>& responses = image.responses;
+  const bool keeps_taps = count_tap_slots<U>(image.call.pool.taps(), true) > 0;
   for (int64_t o = 0; o < band.count; ++o) {
     const ImageOutput<A>& output = band.outputs[o];
     for (int64_t i = 0; i < output.table->count; ++i) {
       const CellTap& tap = output.table->taps[i];
       for (int64_t c = 0; c < image.width; c += LANES<A>) {
-        const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}};
+        const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}, keeps_taps};
         V w{};
         if constexpr (U::DOT) {
           const Parameter& strides = image.call.memory.weight;

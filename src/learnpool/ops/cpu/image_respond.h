@@ -52,6 +52,7 @@ void Image<A>::respond_alone(const Image& image, const Pass<Image>& pass, const 
         const Bits<A> low = load<Bits<A>>(image.key_low + c), high = load<Bits<A>>(image.key_high + c);
         region.sample = to_uniform<A>(hash<Bits<A>>(output.number - Bits<A>{}, low, high));
       }
+      region.tap_slots = responses.template tap_slots<U>(pass.response, at);
       if constexpr (HAS_OWN_WEIGHTS<U>) image.describe_weights(output, response.weight, c, region);
       U unit = make_unit<U>(region);
       add_taps<false>(unit, ChannelTaps<A, PER_LANE>{image, output, c, response.weight}, region);

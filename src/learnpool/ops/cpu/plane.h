@@ -70,7 +70,6 @@ struct Plane : PlaneMemory<A>, Pipeline<A> {
   void describe_weights(int64_t row, int64_t at, Region<A>& region) const {
     const Parameter& strides = call.memory.weight;
     region.taps = call.pool.taps();
-    region.backward = call.pool.backward;
     region.per_lane = this->per_lane;
     region.weights = this->per_lane ? weight + row * strides.row + at : dense + row * region.taps;
     region.step = this->per_lane ? strides.tap : 1;

@@ -176,6 +176,7 @@ void gather_alone(const Plane<A>& plane, int64_t r, const Piece& piece) {
   const PlaneLayout<A>& layout = plane.layout;
   const Responses<A>& responses = plane.responses;
   const A* slots = responses.slot(r);
+  const bool keeps_taps = count_tap_slots<U>(plane.call.pool.taps(), true) > 0;
   for (int64_t m = 0; m < layout.maps; ++m) {
     const int64_t end = std::min(piece.to, layout.end[m]);
     for (int64_t i = piece.from; i < end; i += LANES<A>) {
@@ -184,7 +185,7 @@ void gather_alone(const Plane<A>& plane, int64_t r, const Piece& piece) {
       V received = load<V>(plane.gradients + place);
       for (int64_t j = layout.begin[m]; j < layout.begin[m + 1]; ++j) {
         const int64_t t = layout.readers[j], at = i - layout.back[t];
-        const SlotsAt<A, false> there{const_cast<A*>(slots) + at, responses.size, {}};
+        const SlotsAt<A, false> there{const_cast<A*>(slots) + at, responses.size, {}, keeps_taps};
         V w{};
         if constexpr (U::DOT) {
           const Parameter& strides = plane.call.memory.weight;

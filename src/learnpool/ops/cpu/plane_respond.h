@@ -48,6 +48,7 @@ INLINE Vec<A> respond_block(const Plane<A>& plane, const Response& response, int
   }
   const Mask<A> live = load<Mask<A>>(responses.live + at);
   const SlotsAt<A, EDGE> slots{responses.slot(r) + at, responses.size, live};
+  region.tap_slots = responses.template tap_slots<U>(r, at);
   if constexpr (HAS_OWN_WEIGHTS<U>) plane.describe_weights(response.weight, at, region);
   U unit = make_unit<U>(region);
   add_taps<EDGE>(unit, BlockTaps<A, PER_LANE, EDGE>{plane, at, response.weight}, region);

@@ -33,11 +33,9 @@ struct Likelihoods {
 
 // y = the last cell whose likelihood begins at or before a random part of their sum.
 template <class A, bool CAREFUL>
-struct Pick : Likelihoods<A> {
-  static constexpr int PASSES = 2, SLOTS = 2;
-  static constexpr bool DOT = false;
+struct Pick : Winner<A>, Likelihoods<A> {
+  static constexpr int PASSES = 2;
   Vec<A> value{}, threshold{}, passed{};
-  Mask<A> winner{};
 
   // The threshold is less than the total, so that the last tap that begins at or before it has a likelihood; NaN, which no tap
   // begins before, where the total is not finite.
@@ -49,7 +47,7 @@ struct Pick : Likelihoods<A> {
     const Vec<A> zero = this->total - this->total;
     threshold = (share < this->total ? share : below) + zero;
     value = zero;
-    winner = Mask<A>{} - 1;
+    this->winner = Mask<A>{} - 1;
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
@@ -59,24 +57,14 @@ struct Pick : Likelihoods<A> {
     } else {
       const Mask<A> reached = passed <= threshold;
       value = reached ? cell.x : value;
-      winner = reached ? Mask<A>{} + cell.tap : winner;
+      this->winner = reached ? Mask<A>{} + cell.tap : this->winner;
       passed += this->template get_flat_likelihood<LACKS>(cell) + likelihood;
     }
   }
   template <class Slots>
   INLINE Vec<A> finish(const Region<A>&, const Slots& slots) const {
-    slots.store(0, value);
-    slots.store(1, (Vec<A>)winner);
+    this->store_winner(value, slots);
     return Vec<A>{};
-  }
-  template <class Slots>
-  static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
-    slots.store(0, c);
-    return Vec<A>{};
-  }
-  template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A>, Vec<A>, Lane<A> tap) {
-    return (Mask<A>)slots.load(1) == tap ? slots.load(0) : Vec<A>{};
   }
 };
 
@@ -86,9 +74,8 @@ constexpr bool NEEDS_SAMPLE<Pick<A, CAREFUL>> = true;
 // y = sum of likelihood x / total. A cell gets flat + (2 x slope - offset if x > 0). Sums below the smallest normal number count as
 // that, so that their inverse is finite.
 template <class A, bool CAREFUL>
-struct Expect : Likelihoods<A> {
+struct Expect : Unit<A>, Likelihoods<A> {
   static constexpr int PASSES = 2, SLOTS = 4;
-  static constexpr bool DOT = false;
   Vec<A> value{}, inverse{};
 
   template <int PASS>

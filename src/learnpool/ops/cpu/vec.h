@@ -95,6 +95,20 @@ INLINE V smaller(V a, V b) {
 }
 #endif
 
+// table[index] in each lane, of 16 numbers.
+INLINE Vec<float> look_up(const float* table, Mask<float> index) {
+#if defined(__x86_64__) && LEARNPOOL_BYTES == 64
+  return _mm512_permutexvar_ps((__m512i)index, load<Vec<float>>(table));
+#elif defined(__x86_64__) && LEARNPOOL_BYTES == 32
+  const Vec<float> low = _mm256_permutevar8x32_ps(load<Vec<float>>(table), (__m256i)index);
+  return index > 7 ? _mm256_permutevar8x32_ps(load<Vec<float>>(table + 8), (__m256i)index) : low;
+#else
+  Vec<float> found;
+  for (int64_t i = 0; i < LANES<float>; ++i) found[i] = table[index[i]];
+  return found;
+#endif
+}
+
 // Whether any lane is NaN; the one question the compiler's vectors answer slowly.
 template <class A>
 INLINE bool has_nan(Vec<A> v) {

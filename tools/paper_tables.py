@@ -10,7 +10,7 @@ from typing import Any
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean
 from learnpool.lab.comparison.answer import format_difference
-from learnpool.lab.comparison.summary import PoolSummary
+from learnpool.lab.comparison.summary import PairedDifference, PoolSummary
 from learnpool.lab.experiments import imagenet, reproduce, sharing
 from learnpool.lab.experiments.experiment import Scale, fix_unused_fields
 from learnpool.lab.experiments.results import Results
@@ -81,9 +81,8 @@ def format_machines(starts: Iterable[list[dict]]) -> str:
     return "; ".join(f"{machine}, {' to '.join(sorted({min(d), max(d)}))}" for machine, d in sorted(days.items()))
 
 
-def format_verdict(summary: PoolSummary) -> str:
-    """The difference to max, bold and with the verdict where it is significant."""
-    difference = summary.difference
+def format_verdict(difference: PairedDifference | None) -> str:
+    """A difference in points with its interval, bold and with the verdict where it is significant."""
     if difference is None:
         return "–"
     text = format_difference(difference)
@@ -100,7 +99,7 @@ def format_answer_table() -> Iterator[str]:
         summaries = [by_pool.get(pool) for by_pool in compared.values()]
         if any(summary and len(summary.errors) > 1 for summary in summaries):
             cells = [
-                f"{format_mean(s.errors)} | {len(s.errors)} | {format_verdict(s)}" if s else "– | – | –"
+                f"{format_mean(s.errors)} | {len(s.errors)} | {format_verdict(s.difference)}" if s else "– | – | –"
                 for s in summaries
             ]
             yield f"| `{pool}` | " + " | ".join(cells) + " |"
@@ -130,7 +129,7 @@ def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[st
             validation,
             format_mean(summary.errors),
         ]
-        yield f"| {' | '.join([*cells, format_verdict(summary)])} |"
+        yield f"| {' | '.join([*cells, format_verdict(summary.difference)])} |"
 
 
 def format_learned_table() -> Iterator[str]:
@@ -179,7 +178,13 @@ def format_large_table() -> Iterator[str]:
             row = next(row for row in imagenet.ROWS if row.label == label)
             errors = imagenet.measure_row(LARGE.scale, results, data, row)
             cells = [format_mean(errors[name]) for name in ("top-1 s-view", "top-5 s-view", "top-1 m-view")]
-            cells = [f"`{row.net}`", f"`{row.pool}`", str(len(summary.errors)), *cells, format_verdict(summary)]
+            cells = [
+                f"`{row.net}`",
+                f"`{row.pool}`",
+                str(len(summary.errors)),
+                *cells,
+                format_verdict(summary.difference),
+            ]
             yield f"| {' | '.join(cells)} |"
 
 

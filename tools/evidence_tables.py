@@ -1,0 +1,53 @@
+"""Tables of the protocol's runs: validation errors of screening, and what confirmation found."""
+
+from collections.abc import Iterator
+
+from cpu_tables import RESULTS
+from learnpool.formatting import format_mean, format_number
+from learnpool.lab.experiments import confirmation, screening
+from learnpool.lab.experiments.experiment import Scale
+from learnpool.lab.experiments.results import Results
+from paper_tables import format_machines, format_verdict
+
+SCREENED = Results(RESULTS / "screening" / "runs")
+CONFIRMED = Results(RESULTS / "confirmation" / "runs")
+SEEDS = 2
+
+
+def format_screening_table() -> Iterator[str]:
+    """Validation errors of `resnet9` at every rate, seed by seed; pools that were not run are left out."""
+    runs = screening.list_runs(Scale("cpu", SEEDS), "resnet9", "cifar10+")
+    errors, rates = screening.read_errors(runs, SCREENED), sorted({run.rate[0] for run in runs})
+    yield "| pools | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |"
+    yield "|---" * (1 + len(rates)) + "|"
+    for pool, of_pool in errors.items():
+        cells = [" / ".join(map(format_number, of_pool[rate].values())) if rate in of_pool else "–" for rate in rates]
+        yield f"| `{pool}` | {' | '.join(cells)} |"
+    yield ""
+    yield f"Trained on {format_machines(entry.starts for entry in SCREENED.find_all(runs))}."
+
+
+def format_confirmation_table() -> Iterator[str]:
+    """Every block that is finished: errors of its pools, and the differences of its family."""
+    heads = "network", "pools", "parameters in them", "rate", "seeds", "test error, %"
+    yield f"| {' | '.join(heads)} | difference to max | difference to half |"
+    yield "|---" * 8 + "|"
+    for block in confirmation.BLOCKS:
+        family = confirmation.read_block(Scale(), block, CONFIRMED)
+        for pool, runs in confirmation.group_runs(Scale(), block).items() if family else ():
+            entries = CONFIRMED.find_all(runs)
+            found = [family.differences.get((pool, baseline)) for baseline in confirmation.BASELINES]
+            cells = [
+                f"`{block.net}`", f"`{pool}`", f"{entries[0].result.pool_parameters:,}", f"{block.rates[pool]:g}",
+                f"{len(entries)}", format_mean([entry.result.test_error for entry in entries]),
+                *(format_verdict(difference) for difference in found),
+            ]  # fmt: skip
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+    entries = [
+        entry
+        for block in confirmation.BLOCKS
+        for runs in confirmation.group_runs(Scale(), block).values()
+        for entry in CONFIRMED.find_all(runs)
+    ]
+    yield f"Trained on {format_machines(entry.starts for entry in entries)}."

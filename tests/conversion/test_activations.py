@@ -111,7 +111,7 @@ def test_a_compiled_layer_has_its_pool_behind_it(layer):
     assert_close(torch.compile(net, fullgraph=True, backend="eager")(X), net(X))
 
 
-@pytest.mark.parametrize("function", [*HIDDEN, *SHOWN], ids=str)
+@pytest.mark.parametrize("function", [*HIDDEN, *SHOWN], ids=lambda f: getattr(f, "__name__", str(f)))
 def test_a_function_that_compilers_hide_gets_no_pool(function):
     net = Line(function).eval()
     report = convert(net, "gated", **OPTIONS)

@@ -21,9 +21,12 @@ ERRORS = {  # by pool, rate and seed
 def test_runs_go_seed_by_seed_and_rate_by_rate():
     runs = screening.plan(SCALE)
     pools = len(screening.POOLS)
-    assert len(runs) == 2 * 3 * pools
-    assert [run.seed for run in runs] == [10] * 3 * pools + [11] * 3 * pools
-    assert [run.rate[0] for run in runs[: 3 * pools]] == [0.1] * pools + [0.05] * pools + [0.2] * pools
+    assert len(runs) == 2 * 3 * pools + 4
+    assert [run.seed for run in runs] == [10] * 3 * pools + [11] * 3 * pools + [10] * 4
+    rates = [rate for rate in (0.1, 0.2, 0.4) for _ in range(pools)]
+    assert [run.rate[0] for run in runs] == 2 * rates + [0.05] * 4
+    assert [run.pool for run in runs[-4:]] == ["max", "half", "gated", "Mix(Max(), Filter())"]
+    assert screening.list_rates(SCALE, "fast") == [0.75, 0.375, 1.5]
     assert len({run.id for run in runs}) == len(runs)
     common = {
         str(run.model_copy(update={"pool": "", "seed": 0, "rate": (1.0,)})) for run in runs if run.start == "spread"
@@ -61,7 +64,15 @@ def test_only_seeds_count_that_all_pools_have_at_all_rates():
     del partly["gated"][0.2][10]
     assert choose_rates(partly) == {}
     del partly["gated"][0.2]
-    assert describe_choice(partly) == ["Not all pools are finished at the same rates: nothing is chosen yet."]
+    assert describe_choice(partly) == ["Not all pools are finished at three common rates: nothing is chosen yet."]
+
+
+def test_a_rate_that_only_some_pools_have_decides_nothing():
+    more = {pool: dict(of_pool) for pool, of_pool in ERRORS.items()}
+    more["max"][0.025] = {10: 1.0}
+    assert choose_rates(more) == choose_rates(ERRORS)
+    assert find_rate_outside(more) is None
+    assert describe_choice(more) == describe_choice(ERRORS)
 
 
 def test_max_must_be_best_inside():
@@ -79,7 +90,7 @@ def test_the_choice_in_words():
 
 def test_a_page_without_runs(tmp_path):
     page = screening.build_page(SCALE, Results(tmp_path))
-    assert page.answer == [f"resnet9, CIFAR10+: 0 of {6 * len(screening.POOLS)} runs are finished."]
+    assert page.answer == [f"resnet9, CIFAR10+: 0 of {6 * len(screening.POOLS) + 4} runs are finished."]
 
 
 def test_the_primary_family_of_confirmation():

@@ -30,6 +30,8 @@ ALWAYS_CONFIRMED = ("max", "half", "gated")
 FIRST_SEED = 10  # earlier ones were looked at when recipes were chosen
 NETS = ("resnet9", "fast")
 RATES = (1.0, 0.5, 2.0)  # multiples of the preset's, in the order of the runs
+MOVED_RATES = {"resnet9": (1.0, 2.0, 4.0)}  # so that the best for max lies inside
+FIRST_TRIED = {"resnet9": (0.5, ("max", "half", "gated", "Mix(Max,Filter)"))}  # a rate given up, and who has its runs
 FIELDS: dict[str, Mapping[str, Any]] = {"fast": {"pad": 2}}  # where a recipe's augmentation differs from the usual one
 
 Errors = dict[str, dict[float, dict[int, float]]]  # validation error by pool, rate and seed
@@ -49,8 +51,12 @@ def make_run(scale: Scale, net: str, data: str, pool: str, rate: float, seed: in
 
 def list_rates(scale: Scale, net: str) -> list[float]:
     """The rates that all pools are screened at, the preset's first."""
-    usual = preset(scale.preset, "cifar10", net=net).rate[0]
-    return [multiple * usual for multiple in RATES]
+    return [multiple * find_preset_rate(scale, net) for multiple in MOVED_RATES.get(net, RATES)]
+
+
+def find_preset_rate(scale: Scale, net: str) -> float:
+    """The peak of the learning rate that the network's preset has."""
+    return preset(scale.preset, "cifar10", net=net).rate[0]
 
 
 def list_pools(scale: Scale) -> list[str]:
@@ -60,9 +66,13 @@ def list_pools(scale: Scale) -> list[str]:
 
 
 def list_runs(scale: Scale, net: str, data: str) -> list[Run]:
-    """Seed by seed, rate by rate, all pools."""
-    seeds = range(FIRST_SEED, FIRST_SEED + scale.seeds)
-    choices = [(seed, rate, pool) for seed in seeds for rate in list_rates(scale, net) for pool in list_pools(scale)]
+    """Seed by seed, rate by rate, all pools; then what was run at a rate that was given up."""
+    seeds, pools = range(FIRST_SEED, FIRST_SEED + scale.seeds), list_pools(scale)
+    choices = [(seed, rate, pool) for seed in seeds for rate in list_rates(scale, net) for pool in pools]
+    if net in FIRST_TRIED and data == DATA[0]:
+        multiple, tried = FIRST_TRIED[net]
+        rate = multiple * find_preset_rate(scale, net)
+        choices += [(FIRST_SEED, rate, pool) for pool in pools if pool in tried]
     return [make_run(scale, net, data, pool, rate, seed) for seed, rate, pool in choices]
 
 
@@ -81,15 +91,20 @@ def read_errors(runs: Sequence[Run], results: Results) -> Errors:
     return errors
 
 
+def list_common_rates(errors: Errors) -> list[float]:
+    """The rates that all pools have runs at."""
+    return sorted(set.intersection(*map(set, errors.values()))) if errors else []
+
+
 def choose_rates(errors: Errors) -> dict[str, tuple[float, float]]:
-    """Each pool's best rate and its mean validation error; only seeds count that all pools have at all their rates."""
-    rates = {pool: sorted(of_pool) for pool, of_pool in errors.items()}
-    seeds = set.intersection(*(set(e) for of_pool in errors.values() for e in of_pool.values())) if errors else set()
-    if not seeds:
+    """Each pool's best common rate and its mean validation error, over the seeds that all pools have at all of them."""
+    rates = list_common_rates(errors)
+    seeds = [set(of_pool[rate]) for of_pool in errors.values() for rate in rates]
+    if not (common := set.intersection(*seeds) if seeds else set()):
         return {}
     means = {
-        pool: {rate: statistics.fmean(errors[pool][rate][seed] for seed in seeds) for rate in rates[pool]}
-        for pool in errors
+        pool: {rate: statistics.fmean(of_pool[rate][seed] for seed in common) for rate in rates}
+        for pool, of_pool in errors.items()
     }
     return {pool: min((error, rate) for rate, error in of_pool.items())[::-1] for pool, of_pool in means.items()}
 
@@ -102,7 +117,7 @@ def choose_best(chosen: Mapping[str, tuple[float, float]]) -> str | None:
 
 def find_rate_outside(errors: Errors) -> float | None:
     """The rate to be added for all pools: beyond the lowest or the highest, if max is best there."""
-    chosen, rates = choose_rates(errors), sorted(errors.get("max", {}))
+    chosen, rates = choose_rates(errors), list_common_rates(errors)
     if "max" not in chosen or len(rates) < 3:
         return None
     best = chosen["max"][0]
@@ -132,13 +147,12 @@ def build_page(scale: Scale, results: Results) -> Page:
 
 
 def describe_choice(errors: Errors) -> list[str]:
-    """The pool with the least validation error, if every pool is finished at as many rates and seeds."""
-    counts = {len(of_rate) for of_pool in errors.values() for of_rate in of_pool.values()}
-    rates = {tuple(sorted(of_pool)) for of_pool in errors.values()}
-    chosen = choose_rates(errors)
-    if len(rates) > 1 or not chosen:
-        return ["Not all pools are finished at the same rates: nothing is chosen yet."]
-    over = f"{format_count(len(next(iter(rates))), 'rate')} and {format_count(min(counts), 'seed')}"
+    """The pool with the least validation error, if every pool is finished at three rates."""
+    rates, chosen = list_common_rates(errors), choose_rates(errors)
+    if len(rates) < 3 or not chosen:
+        return ["Not all pools are finished at three common rates: nothing is chosen yet."]
+    seeds = min(len(of_pool[rate]) for of_pool in errors.values() for rate in rates)
+    over = f"{format_count(len(rates), 'rate')} and {format_count(seeds, 'seed')}"
     if (outside := find_rate_outside(errors)) is not None:
         return [f"Over {over} max is best at an end: all pools need the rate {outside:g} before anything is chosen."]
     if (pool := choose_best(chosen)) is None:

@@ -19,14 +19,12 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor
 
-from .ops import adaptive, decomposition, operator, stochastic
-from .ops.autograd import PoolFunction, StaticArguments
+from .ops import adaptive, operator
 from .ops.registration import call_operator
-from .ops.rows import clamp_mix, get_accumulation_dtype
-from .ops.transforms import Form, choose_form, is_recording
+from .ops.rows import get_accumulation_dtype
+from .ops.transforms import is_recording
 from .ops.uniform import draw_seed
 from .ops.window import Size, Window, fill_signature, format_size
-from .program import decode
 from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 __all__ = [
@@ -66,16 +64,8 @@ def pool(
         weight = make_empty_parameter(x, window.dims, window.kernel)
     if mix is None:
         mix = make_empty_parameter(x, window.dims, ())
-    form = choose_form(x, weight, mix)
     try:
-        if form is Form.FORWARD_MODE or form is Form.NESTED:  # the operator will be plain operations
-            mix = clamp_mix(mix, decode(program).domains, form)
-        if form is Form.FUNCTION:
-            return PoolFunction.apply(x, weight, mix, StaticArguments(program, window))  # type: ignore[no-untyped-call, no-any-return]
-        if form is Form.ONNX:
-            operator.check("learnpool::pool", x, weight, mix, program, window)
-            return decomposition.forward(x, weight, mix, program, window, decomposition.blend_finite)
-        return call_operator(form, "pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
+        return call_operator("pool", (program, *window.arguments), x, weight, mix)  # type: ignore[no-any-return]
     except (RuntimeError, TypeError, ValueError):
         try:
             operator.check(name, x, weight, mix, program, window, words)  # says what is wrong in the caller's words
@@ -87,12 +77,9 @@ def pool(
 def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Tensor:
     """A random cell of every window in training, else the expected one."""
     operator.check_input(name, x, window)
-    seed, form = None, choose_form(x)
-    if training:
-        seed = draw_seed(x.shape[0] if x.dim() == window.dims + 2 else 1, x.device)
-    elif form is Form.ONNX:
-        return stochastic.compute_expected(x, window)
-    return call_operator(form, "stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
+    images = x.shape[0] if x.dim() == window.dims + 2 else 1
+    seed = draw_seed(images, x.device) if training else None
+    return call_operator("stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
 
 
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:

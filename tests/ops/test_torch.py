@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import learnpool
 import torch_table
 import two_processes
-from cases import GATED, MIXED, ODD, SHARES, W, call, distinct, numbers, parameters
+from cases import GATED, MIXED, ODD, distinct
 from learnpool import GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d, decompositions, tie
 from learnpool.ops import cpu
 from learnpool.tree import make_tree
@@ -135,19 +135,6 @@ print(y.flatten().tolist())"""
     assert pool == str(torch.ops.learnpool.pool.default._schema)
     assert backward == str(torch.ops.learnpool.pool_backward.default._schema)
     assert json.loads(values) == [3.75, 5.75, 11.75, 13.75]  # half way between max and mean
-
-
-def test_python_has_them_where_the_library_is_absent():
-    code = """import os
-os.environ["LEARNPOOL_CPU_LIBRARY"] = "nowhere.so"
-import torch, learnpool
-from learnpool.ops import cpu
-assert not cpu.CPU.live
-layer = learnpool.GatedPool2d(3, 2, 1)
-layer(torch.randn(1, 2, 8, 8)).sum().backward()
-print(torch.ops.learnpool.pool.default._schema, layer.weight.grad.shape)"""
-    expected = f"{torch.ops.learnpool.pool.default._schema} torch.Size([1, 1, 1, 1, 3, 3])"
-    assert fresh(code).strip() == expected
 
 
 @row("ExecuTorch")
@@ -363,28 +350,6 @@ def test_torchscript(tmp_path):
     for x in (first, second):
         assert_close(loaded(x), net(x))
     assert_close(gradients(loaded, first), gradients(net, first))
-
-
-@pytest.mark.parametrize("share", SHARES)
-def test_vmap_of_the_operators_against_a_loop(share):
-    """Every combination of what is a batch and what is not; without the fallback's warning, which is an error here."""
-    window = W(3, 2, 1).of()
-    x, (weight, mix) = distinct(2, 2, 3, 7, 6), parameters(ODD, window, share, 3, (7, 6))
-    grad = torch.randn_like(call(x[0], weight, mix, ODD, window))
-    batches = [x, torch.stack([weight, -weight]), torch.stack([mix, mix / 2]), torch.stack([grad, grad * 2])]
-    singles = [x[0], weight, mix, grad]
-    for which in range(1, 16):
-        at = tuple(0 if which >> i & 1 else None for i in range(4))
-        given = [many if b == 0 else one for many, one, b in zip(batches, singles, at, strict=True)]
-
-        def both(x, weight, mix, grad):
-            rest = (ODD.program, *numbers(window), [True, True, True])
-            backward = torch.ops.learnpool.pool_backward(grad, x, weight, mix, *rest)
-            return call(x, weight, mix, ODD, window), *backward
-
-        found = torch.vmap(both, at)(*given)
-        members = [both(*(t[i] if b == 0 else t for t, b in zip(given, at, strict=True))) for i in range(2)]
-        assert_close(found, tuple(torch.stack(each) for each in zip(*members, strict=True)))
 
 
 def test_the_table_lists_exactly_these_rows():

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..ops.transforms import INTERNAL_MODULES, get_traced_frame, mark_constant
 from .activations import ACTIVATIONS
 from .calls import FUNCTIONS, Call, name_arguments, read_call
 from .convolutions import BEFORE, BEHIND, Convolution
@@ -30,12 +31,7 @@ from .torch_pools import TorchPool
 Position = tuple[int, int]
 Route = tuple[Any, ...]  # where ("" is anywhere in the forward), and what is called, with the window's numbers
 ACTIVATION, ELSEWHERE = "activation", "-"
-_INTERNAL_MODULES = {
-    "torch.overrides",
-    "torch.nn.functional",
-    "torch._jit_internal",
-    __name__,
-}  # between a call and what intercepts it
+_INTERNAL_MODULES = {*INTERNAL_MODULES, __name__}  # between a call and what intercepts it
 
 
 class RoutedForward:
@@ -206,20 +202,15 @@ def _list_positions(code: CodeType) -> list[Position]:
     return [(end or 0, column or 0) for _, end, _, column in code.co_positions()]
 
 
+@mark_constant
 def _locate_traced_call(through_layers: bool) -> str:
     """``locate_call`` while Dynamo traces: there are no frames, so the position comes from Dynamo's own state."""
-    from torch._dynamo.symbolic_convert import InstructionTranslator
-
-    reader: Any = InstructionTranslator.current_tx().output.current_tx
+    reader = get_traced_frame()
     while _is_internal(reader.f_globals.get("__name__", ""), through_layers):
         reader = reader.parent
     at, line = reader.current_instruction.positions, reader.lineno
     end = (at.end_lineno, at.end_col_offset) if at is not None and sys.version_info >= (3, 11) else (line, 0)
     return format_location(reader.f_globals.get("__name__", ""), reader.f_code, end)
-
-
-# What torch.compiler.assume_constant_result does, without loading Dynamo (seconds) whenever learnpool is imported.
-_locate_traced_call._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _refuse_checkpoint() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import GatedPool2d
 from ..ops import reference, triton
+from ..ops.transforms import delay_stream
 
 
 def _make_case(device: torch.device) -> tuple[GatedPool2d, Tensor, Tensor]:
@@ -35,7 +36,7 @@ def check_stream(device: torch.device) -> str:
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.no_grad(), torch.cuda.stream(stream):
-        torch.cuda._sleep(100_000_000)
+        delay_stream(100_000_000)
         late.copy_(x)
         y = layer(late)
     stream.synchronize()

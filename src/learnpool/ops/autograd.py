@@ -14,8 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..program import decode
 from . import reference, vmap
-from .transforms import any_requires_grad, bind_redispatch, call_backward, call_below, needs_decomposition
+from .rows import clamp_mix
+from .transforms import (
+    any_requires_grad,
+    bind_redispatch,
+    call_backward,
+    call_below,
+    choose_form,
+    needs_decomposition,
+)
 from .window import Window
 
 # gradients of an operator's tensors, from: the tensors, the other arguments, which tensors need one, incoming gradients
@@ -172,6 +181,18 @@ class PoolBackwardFunction(torch.autograd.Function):
         """For ordinary autograd around torch.func; nested torch.func gets plain operations instead."""
         needed = ctx.needs_input_grad[:4]
         return *pool_backward_formula(ctx.saved_tensors, ctx.static.arguments, needed, *grads), None
+
+
+def apply_pool_function(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, ...], *window: Any) -> Any:
+    """``learnpool::pool`` inside one derivative of torch.func."""
+    static = StaticArguments(program, Window.from_arguments(*window))
+    return PoolFunction.apply(x, weight, mix, static)  # type: ignore[no-untyped-call]
+
+
+def clamp_and_pool(x: Tensor, weight: Tensor, mix: Tensor, program: tuple[int, ...], *window: Any) -> Any:
+    """``learnpool::pool`` where it becomes plain operations, which cannot have its rule for gradients at a border."""
+    mix = clamp_mix(mix, decode(program).domains, choose_form())
+    return torch.ops.learnpool.pool(x, weight, mix, program, *window)
 
 
 def _bind(function: Any, static: StaticArguments) -> Callable[..., Any]:

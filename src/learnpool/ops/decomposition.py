@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from ..program import Kind, Program, Response, decode
 from . import reference
+from .operator import POOL, check
 from .reference import Blend
 from .rows import append_constants, clamp_rows, get_accumulation_dtype
 from .unit import Cell, Counts
@@ -41,6 +42,13 @@ def pool_backward(
     *arguments, output_mask = rest
     grads = reference.backward(grad, x, weight, mix, program, Window.from_arguments(*arguments), output_mask)
     return tuple(like.new_empty((0,)) if g is None else g for g, like in zip(grads, (x, weight, mix), strict=True))
+
+
+def pool_for_onnx(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
+    """``learnpool::pool`` in few operations, for ``torch.onnx.export``."""
+    window = Window.from_arguments(*arguments)
+    check(POOL, x, weight, mix, program, window)
+    return forward(x, weight, mix, program, window, blend_finite)
 
 
 def forward(

@@ -7,6 +7,7 @@ fake                                  shapes without values, for torch.compile a
 decomposition                         in PyTorch's own operations, for exporters, forward mode and nested torch.func
 formula                               gradients of its tensors, for autograd
 vmap                                  a batch of calls as one call
+forms                                 what replaces a call of it where a backward formula does not serve
 flops                                 multiplications, for ``torch.utils.flop_counter``
 ====================================  ====================================================================
 """
@@ -20,7 +21,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, cpu, decomposition, operator, stochastic, triton, vmap
-from .transforms import Form, call_below, is_defined
+from .transforms import Form, call_below, choose_form, is_defined
 
 LIBRARY = torch.library.Library("learnpool", "FRAGMENT")
 
@@ -40,6 +41,7 @@ class Operator(NamedTuple):
     decomposition: Callable[..., Any]
     formula: autograd.Formula
     vmap: Callable[..., Any]
+    forms: dict[Form, Callable[..., Any]]
     flops: Callable[..., int] | None = None
     tags: tuple[torch.Tag, ...] = ()  # the stable ABI of the compiled library knows none
 
@@ -54,6 +56,12 @@ OPERATORS = (
         decomposition=decomposition.pool,
         formula=autograd.pool_formula,
         vmap=vmap.pool_rule,
+        forms={
+            Form.FUNCTION: autograd.apply_pool_function,
+            Form.NESTED: autograd.clamp_and_pool,
+            Form.FORWARD_MODE: autograd.clamp_and_pool,
+            Form.ONNX: decomposition.pool_for_onnx,
+        },
         flops=operator.count_pool_flops,
     ),
     Operator(
@@ -65,6 +73,7 @@ OPERATORS = (
         decomposition=decomposition.pool_backward,
         formula=autograd.pool_backward_formula,
         vmap=vmap.pool_backward_rule,
+        forms={},
         flops=operator.count_pool_backward_flops,
     ),
     Operator(
@@ -76,6 +85,7 @@ OPERATORS = (
         decomposition=stochastic.pool_decomposition,
         formula=stochastic.pool_formula,
         vmap=stochastic.pool_rule,
+        forms={Form.ONNX: stochastic.pool_for_onnx},
         tags=(torch.Tag.pt2_compliant_tag,),
     ),
     Operator(
@@ -87,22 +97,35 @@ OPERATORS = (
         decomposition=stochastic.pool_backward_decomposition,
         formula=stochastic.pool_backward_formula,
         vmap=stochastic.pool_backward_rule,
+        forms={},
         tags=(torch.Tag.pt2_compliant_tag,),
     ),
 )
 
 
-CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {}  # by name: the operator, and what autograd records of a call
+class Call(NamedTuple):
+    """An operator as functions call it."""
+
+    operator: Any
+    apply: Callable[..., Any]  # what autograd records of a call
+    forms: dict[Form, Callable[..., Any]]
 
 
-def call_operator(form: Form, name: str, rest: tuple[Any, ...], *tensors: Any) -> Any:
-    """An operator as its autograd kernel would call it, but without the way through the dispatcher where it can."""
-    operator, apply = CALLS[name]
+CALLS: dict[str, Call] = {}  # by name
+
+
+def call_operator(name: str, rest: tuple[Any, ...], *tensors: Any) -> Any:
+    """Call an operator in the form that PyTorch can differentiate, or export, here.
+
+    Ordinary calls do what the autograd kernel would, without the way through the dispatcher and back.
+    """
+    operator, apply, forms = CALLS[name]
+    form = choose_form(*tensors)
     if form is Form.EAGER:
         return apply(None, rest, *tensors)
     if form is Form.NO_GRAD:
         return call_below(operator.default, *tensors, *rest)
-    return operator(*tensors, *rest)
+    return forms.get(form, operator)(*tensors, *rest)
 
 
 def register(op: Operator) -> None:
@@ -114,7 +137,7 @@ def register(op: Operator) -> None:
     LIBRARY.impl(op.name, cpu.warn_once(op.kernel), "CompositeExplicitAutograd")
     torch.library.register_fake(name, op.fake, lib=LIBRARY)
     kernel, apply = autograd.make_kernel(packet.default, op.tensors, op.formula, op.decomposition)
-    CALLS[op.name] = packet, apply
+    CALLS[op.name] = Call(packet, apply, op.forms)
     LIBRARY.impl(op.name, kernel, "Autograd", with_keyset=True)
     torch.library.register_vmap(name, op.vmap, lib=LIBRARY)
     if op.flops is not None:

@@ -3,8 +3,8 @@
 A cell is picked with probability ``p_i = w_i / Σ w`` where ``w_i = max(x_i, 0)``. In training the output is the picked
 cell, in evaluation ``Σ p_i x_i``. The original is defined after a ReLU; for any other input our rule is: a negative
 cell is never picked while a positive one is there, and where no cell is positive all existing cells are equally likely
-(an all-zero region gives 0 either way). A region with NaN or +inf gives NaN, and
-in training its cells receive no gradient.
+(an all-zero region gives 0 either way). A region with NaN or +inf gives NaN, and in training its cells receive no
+gradient.
 
 The equations below take uniform random numbers, one per output. The operator takes a seed for each image, drawn outside
 by torch's generator, and derives the numbers from it (``uniform.py``). So it is a pure function, safe to recompute
@@ -34,6 +34,13 @@ POOL, POOL_BACKWARD = "learnpool::stochastic_pool", "learnpool::stochastic_pool_
 def forward(x: Tensor, sample: Tensor | None, window: Window) -> Tensor:
     """The picked cell of each region, or the expected one if there is no ``sample`` (uniform in [0, 1))."""
     return _pick(x, sample, window)[0].to(x.dtype)
+
+
+def pool_for_onnx(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
+    """``learnpool::stochastic_pool`` for ``torch.onnx.export``: plain operations in evaluation."""
+    if seed is None:
+        return compute_expected(x, Window.from_arguments(*arguments))
+    return torch.ops.learnpool.stochastic_pool(x, seed, *arguments)  # type: ignore[no-any-return]
 
 
 def compute_expected(x: Tensor, window: Window) -> Tensor:

@@ -3,16 +3,22 @@
 ====================================  ===============================================================================
 private name                          what it is for, and what happens in a torch without it
 ====================================  ===============================================================================
-``forward_ad._current_level``         whether tangents may exist; without it forward mode is asked through the tensors
-``torch._C._functorch``               which derivatives torch.func is taking; without it all of torch.func runs on
-                                      plain operations
+``forward_ad._current_level``         whether tangents may exist; without it every call fails, since a formula for
+                                      reverse mode would silently give a tangent of zero
+``torch._C._functorch``               which derivatives torch.func is taking; import fails without
 ``torch._C._after_autograd_keyset``,  the operator below its autograd kernel, as torch's own do;
 ``_AutoDispatchBelowAutograd``,       import fails, and ``make test-torch`` shows it
 ``_handle.redispatch_boxed``
-``_dispatch_tls_is_dispatch_key_…``   whether autograd is off although gradients are enabled; import fails without
+``_dispatch_tls_is_dispatch_key_…``,  whether autograd is off although gradients are enabled; import fails without
+``DispatchKey``
 ``torch._C._any_requires_grad``       faster than asking every tensor; without it they are asked
 ``torch._C._is_tracing``              whether ``torch.jit.trace`` is recording; without it nothing is
 ``_jit_get_schemas_for_operator``     whether the compiled library has defined an operator; import fails without
+``torch.utils._python_dispatch``      documented under this name: sees the operations of a network; import fails without
+``torch._jit_internal``               a module between ``F.max_pool2d`` and what intercepts it: only its name is used
+``torch._dynamo.symbolic_convert``,   where in the source a call is that Dynamo traces; without them a network converted
+``_dynamo_marked_constant``           by its functional calls cannot be compiled
+``torch.cuda._sleep``                 slow work on a stream, for one check of ``learnpool doctor``, which fails without
 ====================================  ===============================================================================
 """
 
@@ -27,9 +33,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
 from torch.overrides import has_torch_function_variadic
+from torch.utils._python_dispatch import TorchDispatchMode
 
-_FUNCTORCH = getattr(torch._C, "_functorch", None)
-_DERIVATIVES = () if _FUNCTORCH is None else (_FUNCTORCH.TransformType.Grad, _FUNCTORCH.TransformType.Jvp)
+__all__ = ["TorchDispatchMode"]  # for others to import from here
+
+_FUNCTORCH = torch._C._functorch
+_DERIVATIVES = (_FUNCTORCH.TransformType.Grad, _FUNCTORCH.TransformType.Jvp)
 _AFTER_AUTOGRAD = torch._C._after_autograd_keyset
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 
@@ -70,7 +79,7 @@ def choose_form(*tensors: Any) -> Form:
         return Form.TORCHSCRIPT
     if not torch.is_grad_enabled():
         return Form.NO_GRAD
-    if tensors and (_FUNCTORCH is None or _FUNCTORCH.peek_interpreter_stack() is None):
+    if tensors and _FUNCTORCH.peek_interpreter_stack() is None:
         # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
         if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD):
             return Form.NO_GRAD
@@ -83,12 +92,12 @@ def choose_form(*tensors: Any) -> Form:
 
 def has_tangents() -> bool:
     """Whether forward mode is on, torch.func's jvp too."""
-    return getattr(forward_ad, "_current_level", -1) >= 0
+    return forward_ad._current_level >= 0
 
 
 def count_derivatives() -> int:
     """How many of torch.func's derivatives are being taken here, one inside the other."""
-    if _FUNCTORCH is None or _FUNCTORCH.peek_interpreter_stack() is None:
+    if _FUNCTORCH.peek_interpreter_stack() is None:
         return 0
     stack = _FUNCTORCH.get_interpreter_stack() or []
     return sum(interpreter.key() in _DERIVATIVES for interpreter in stack)
@@ -131,3 +140,29 @@ def call_backward(operator: Any, *inputs: Any) -> Any:
 def is_defined(name: str) -> bool:
     """Whether an operator has a schema already."""
     return bool(torch._C._jit_get_schemas_for_operator(name))
+
+
+def is_wrapped(x: Tensor) -> bool:
+    """Whether a tensor stands for many, or for a derivative, inside torch.func."""
+    return bool(_FUNCTORCH.is_functorch_wrapped_tensor(x))
+
+
+INTERNAL_MODULES = ("torch.overrides", "torch.nn.functional", "torch._jit_internal")  # of a call of ``F.max_pool2d``
+
+
+def get_traced_frame() -> Any:
+    """What Dynamo is tracing: it has no frames, so this is its own state."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    return InstructionTranslator.current_tx().output.current_tx
+
+
+def mark_constant(function: Any) -> Any:
+    """``torch.compiler.assume_constant_result``, without loading Dynamo (seconds) whenever learnpool is imported."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+def delay_stream(cycles: int) -> None:
+    """Keep the current CUDA stream busy."""
+    torch.cuda._sleep(cycles)

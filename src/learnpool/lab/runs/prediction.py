@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...formatting import format_percent, format_table
+from ...ops.transforms import is_wrapped
 from .. import data
 from .batches import EVAL_BATCH
 from .pixels import read_images
@@ -149,7 +150,7 @@ class RawInputWarning:
         x = inputs[0] if inputs else None
         if not self.looks or model.training or torch.compiler.is_compiling() or type(x) is not Tensor:
             return
-        if x.is_meta or not x.numel() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        if x.is_meta or not x.numel() or is_wrapped(x):
             return
         self.looks -= 1
         if x.dtype == torch.uint8 or (x.is_floating_point() and float(x.min()) >= 0 and float(x.max()) > RAW):

@@ -1,8 +1,10 @@
 """Wrap the prose of the pages below 120 characters: ``python tools/wrap_markdown.py [PAGE...]``.
 
-Only paragraphs and list items with a longer line are wrapped anew. Code, tables, headings and generated blocks stay.
+Only paragraphs and list items with a longer line, or with a line that ends early for no reason, are wrapped anew. Code,
+tables, headings and generated blocks stay.
 """
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 from generate_docs import list_pages
 
 WIDTH = 119
+EARLY = 100
 ATOM = re.compile(r"(?:`[^`]*`|\S)+")  # a word; code with spaces in it is one
 ITEM = re.compile(r"( *)([-*] |\d+\. )")
 KEPT = re.compile(r" *(\||#|<|!!!|!\[|:::|---)")
@@ -46,8 +49,14 @@ def get_indent(line):
     return len(line) - len(line.lstrip(" "))
 
 
+def is_ragged(lines):
+    """Whether a line before the last ends early: the next line's first word would fit with room to spare."""
+    pairs = ((line.rstrip("\n"), ATOM.match(after.strip())) for line, after in itertools.pairwise(lines))
+    return any(len(line) + len(word[0]) < EARLY and not line.endswith(("  ", "\\")) for line, word in pairs)
+
+
 def wrap_paragraph(lines):
-    if max(len(line.rstrip("\n")) for line in lines) <= WIDTH:
+    if max(len(line.rstrip("\n")) for line in lines) <= WIDTH and not is_ragged(lines):
         return lines
     item = ITEM.match(lines[0])
     first = item[0] if item else " " * get_indent(lines[0])

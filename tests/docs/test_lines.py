@@ -12,6 +12,12 @@ def test_prose_is_wrapped():
     assert wrapped.endswith(" `a b`\n")
 
 
+def test_a_line_that_ends_early_is_filled():
+    assert wrap_markdown.wrap(f"{'word ' * 10}\nword\nword\n") == "word " * 11 + "word\n"
+    for text in ("word " * 22 + "\nword\n", "word  \nword\n"):  # full, and a break that is meant
+        assert wrap_markdown.wrap(text) == text
+
+
 def test_code_tables_headings_and_generated_blocks_stay():
     for text in (
         f"```sh\n{LONG}\n```\n",

@@ -1,6 +1,6 @@
 """The kinds of responses: every number that is read from a region, with its gradients, in plain PyTorch.
 
-Each is a unit (``unit.py`` lists the parts): most are here, those that need exponentials in ``exponential.py`` and the
+Each is a unit (``unit.py`` lists the parts): most are here, means with a learned number in ``means.py`` and the
 one that sorts in ``rank.py``. ``UNITS`` names them all.
 """
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..program import Kind
-from .exponential import AbsPower, LogSumExp, Power, Soft
+from .means import AbsPower, LogSumExp, Power, Soft
 from .rank import Rank
 from .unit import Cell, Counts, Unit
 

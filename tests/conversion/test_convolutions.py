@@ -7,6 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.ao.quantization import (
+    DeQuantStub,
+    QuantStub,
+    get_default_qconfig,
+    get_default_qconfig_mapping,
+    prepare,
+    quantize_fx,
+)
+from torch.ao.quantization import convert as quantize
 from torch.testing import assert_close
 
 import learnpool
@@ -356,6 +365,44 @@ def test_a_quantised_convolution_is_not_reachable():
     module.stride, module.in_channels = (2, 2), 3
     with pytest.raises(ValueError, match="0: quantised: convert the network first, then quantise it"):
         convert(nn.Sequential(module), "filter", replace=ALL)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_eager_quantisation_leaves_convolutions_that_have_pools():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), QuantStub(), nn.Conv2d(4, 4, 3), DeQuantStub()).eval()
+    convert(net, "filter", replace=ALL)
+    with torch.no_grad():
+        net[0].pool.weight.normal_()
+    expected = net[0](X)
+    other = copy.deepcopy(net)
+    other.qconfig = get_default_qconfig("x86")
+    prepare(other, inplace=True)(X)
+    quantize(other, inplace=True)
+    assert torch.equal(other[0](X), expected)
+    assert type(other[2]).__module__.startswith("torch.ao.nn.quantized")
+    restore(net)
+    assert all("qconfig" not in module.__dict__ for module in net.modules())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantisation_by_graph_leaves_what_the_report_names():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU()).eval()
+    mapping = get_default_qconfig_mapping("x86")
+    for row in convert(net, "filter", replace=ALL).replaced:
+        mapping.set_module_name(row.name, None)
+    with torch.no_grad():
+        net[0].pool.weight.normal_()
+    prepared = quantize_fx.prepare_fx(net, mapping, (X,))
+    assert torch.equal(quantize_fx.convert_fx(prepared)(X), net(X))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_network_that_is_prepared_for_quantisation_is_not_reachable():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1)).eval()
+    net.qconfig = get_default_qconfig("x86")
+    prepare(net, inplace=True)
+    with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
+        convert(net, "filter", replace=ALL)
 
 
 def test_calibrate_brings_a_gated_pool_nearer():

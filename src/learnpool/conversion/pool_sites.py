@@ -101,6 +101,10 @@ def _find_in_module(name: str, module: nn.Module, functions: set[Any]) -> Iterat
 
 def _find_convolution(name: str, was: str, module: nn.Module) -> Iterator[PoolSite]:
     convolution = read_convolution(module)
+    if convolution is not None and getattr(module, "qconfig", None) is not None:
+        why = "prepared for quantisation: convert the network first, then prepare it"
+        yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
+        return
     if convolution is not None and not get_routes(module):
         names = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
         attribute = next(key for key in names if not hasattr(module, key))

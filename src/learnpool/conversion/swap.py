@@ -45,6 +45,7 @@ class OldPool:
     module: nn.Module | None  # the module that was replaced; None for a functional call
     attributes: tuple[str, ...] = ()  # that others had set on that module, and the new one has now
     convolution: tuple[nn.Module, str] | None = None  # whose stride it has, if it stands elsewhere; the route there
+    unquantised: nn.Module | None = None  # the convolution whose qconfig is None because of it
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,9 @@ def _insert(model: nn.Module, replacement: Replacement) -> None:
     before = replacement.new.__dict__["_old_pool"] = OldPool(
         original.build_module(), old.module if old.owner is None else None
     )
+    if old.owner is not None and old.owner is old.module and "qconfig" not in old.module.__dict__:
+        # torch.ao.quantization builds another convolution from this one's attributes, without the pool; None forbids it
+        before.unquantised, old.owner.__dict__["qconfig"] = old.owner, None
     if old.owner is not None and old.pool_owner is not None and old.activation is not None:
         before.convolution = (old.owner, ELSEWHERE + old.new_name)
         route(old.owner, {old.route: ELSEWHERE + old.new_name})
@@ -255,6 +259,8 @@ def _remove_pools(model: nn.Module, ids: set[int]) -> None:
         if before is not None and before.convolution is not None:
             owner, name = before.convolution
             unroute(owner, {name})
+        if before is not None and before.unquantised is not None:
+            before.unquantised.__dict__.pop("qconfig", None)
         if before is not None and before.module is not None:
             before.module.train(new.training)
             move_back(new, before.module, before.attributes)

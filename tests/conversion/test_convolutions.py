@@ -431,5 +431,6 @@ def test_one_who_asks_for_pools_hears_of_strided_convolutions():
         ValueError, match=r"its 3 strided convolutions and 2 shortcut convolutions: replace=\('strided', 'shortcut'\)$"
     ):
         convert(make())
-    with pytest.raises(ValueError, match=r"; its 1 strided convolution: replace=\('strided',\)$"):
+    both = r"; its 1 global pool and 1 strided convolution: replace=\('global', 'strided'\)$"
+    with pytest.raises(ValueError, match=both):
         convert(nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(1)))

@@ -129,3 +129,26 @@ def test_a_fresh_head_is_converted_again():
     report = convert(net, "mixed", replace=("max", "global"))
     assert [row.name for row in report.replaced] == ["1"]
     assert_close(net(X), old(X))
+
+
+class Computed(nn.Module):
+    """As timm's AdaptiveAvgMaxPool2d: a function gets the output size."""
+
+    def __init__(self):
+        super().__init__()
+        self.output_size = 1
+
+    def forward(self, x):
+        return pool_twice(x, self.output_size)
+
+
+def pool_twice(x, output_size):
+    return F.adaptive_avg_pool2d(x, output_size) + F.adaptive_max_pool2d(x, output_size)
+
+
+def test_an_example_shows_a_size_that_forward_computes():
+    with pytest.raises(ValueError, match="adaptive, to a size that is computed in forward: give example="):
+        convert(Computed(), "mixed", replace=("global",))
+    net = Computed()
+    assert len(convert(net, "mixed", replace=("global",), example=X).replaced) == 2
+    assert torch.equal(net(X), Computed()(X))

@@ -202,7 +202,7 @@ def _read_call(node: Any, target: Any, bound: dict[str, Any], scope: Scope) -> C
     if target is SLICE:
         return None if _takes_all_phases(scope.function) else read_call(SLICE, (None, _read_index(node, scope)), {})
     # By nature a pool, whose window may not be known; a mean may be of anything.
-    unknown = Obstacle.ADAPTIVE if target in ADAPTIVE_FUNCTIONS else Obstacle.COMPUTED
+    unknown = Obstacle.ADAPTIVE_COMPUTED if target in ADAPTIVE_FUNCTIONS else Obstacle.COMPUTED
     otherwise = None if target in METHODS.values() else Call(None, obstacle=unknown)
     if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
         return otherwise

@@ -32,7 +32,7 @@ from .report import Report, Row
 from .routing import ACTIVATION, ELSEWHERE, get_routes, route, unroute
 from .sites import PoolSite
 from .source import pads_by_hand
-from .torch_pools import TorchPool
+from .torch_pools import GlobalPool, TorchPool
 
 KINDS = ("max", "avg", "global", "strided", "shortcut")
 
@@ -100,17 +100,15 @@ def convert(
         where = (
             "" if example is not None else " among its modules and the calls its source shows; example= shows others"
         )
-        raise ValueError(f"convert: {type(model).__name__} has no pools{where}{_suggest_kinds(model, replace)}")
+        raise ValueError(f"convert: {type(model).__name__} has no pools{where}{_suggest_kinds(model, [], replace)}")
     apply_choices(sites, only, skip, tuple(replace), first, min_channels)
     if after == "activation":
         move_behind_activations(model, sites)
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
-        again = "; learnpool.restore(model) puts the old pools back" if list_swaps(model) else ""
-        more = _suggest_kinds(model, replace)
-        raise ValueError(
-            f"convert: nothing to replace in {type(model).__name__}: {_format_reasons(sites)}{again}{more}"
-        )
+        again = "; learnpool.restore(model) puts the old pools back"
+        hint = again if list_swaps(model) else _suggest_kinds(model, sites, replace)
+        raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {_format_reasons(sites)}{hint}")
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
     report = _build_report(sites, replacements, tuple(update.note for update in updates))
@@ -145,14 +143,17 @@ def _format_reasons(sites: list[PoolSite]) -> str:
     return "; ".join(f"{', '.join(which)}: {reason}" for reason, which in names.items())
 
 
-def _suggest_kinds(model: nn.Module, replace: Sequence[str]) -> str:
+def _suggest_kinds(model: nn.Module, sites: list[PoolSite], replace: Sequence[str]) -> str:
     """What else shrinks this network's maps, for one who asked for its pools."""
-    found = [convolution.kind for module in model.modules() if (convolution := read_convolution(module)) is not None]
-    kinds = [kind for kind in KINDS if kind in found and kind not in replace]
-    if not kinds:
+    found = [f"{site.kind} pool" for site in sites if isinstance(site.original, GlobalPool)]
+    convolutions = filter(None, map(read_convolution, model.modules()))
+    found += [f"{convolution.kind} convolution" for convolution in convolutions]
+    found = [what for what in found if what.split()[0] not in replace]
+    if not found:
         return ""
-    counts = " and ".join(format_count(found.count(kind), f"{kind} convolution") for kind in kinds)
-    return f"; its {counts}: replace={(*kinds,)!r}"
+    whats = sorted(set(found), key=lambda what: KINDS.index(what.split()[0]))
+    counts = " and ".join(format_count(found.count(what), what) for what in whats)
+    return f"; its {counts}: replace={tuple(what.split()[0] for what in whats)!r}"
 
 
 def _check_model(name: str, model: Any) -> None:

@@ -24,6 +24,7 @@ class Obstacle(Enum):
     """Why a pool cannot be replaced, as far as its code tells; the value is what the report says."""
 
     ADAPTIVE = "adaptive: its windows differ in size"
+    ADAPTIVE_COMPUTED = "adaptive, to a size that is computed in forward: give example="
     OTHER = "neither a maximum nor an average"
     PASSED_ON = "passed on as a value: example= shows where it is called"
     NO_SOURCE = "its source cannot be read: give example="
@@ -36,7 +37,7 @@ class Obstacle(Enum):
     @property
     def by_nature(self) -> bool:
         """Whether the pool is of a sort that is never replaced."""
-        return self in (Obstacle.ADAPTIVE, Obstacle.OTHER)
+        return self in (Obstacle.ADAPTIVE, Obstacle.ADAPTIVE_COMPUTED, Obstacle.OTHER)
 
     @property
     def needs_example(self) -> bool:

@@ -5,6 +5,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -57,6 +58,7 @@ def environment(tmp_path):
         if not compiler:
             variables.update(CC="no-compiler-here", CXX="no-compiler-here")
             variables["PATH"] = make_path_without_compilers(tmp_path / "bin")
+        what = Path(shutil.copy(what, tmp_path))  # pip keeps what it built of an address, with its kernels
         wanted = f"learnpool[lab] @ {what.as_uri()}"
         printed = run_in_terminal([python, "-m", "pip", "install", "--progress-bar=off", wanted], variables)
         return python, printed, variables

@@ -57,6 +57,13 @@ def test_rows_with_one_domain_and_with_several():
     assert drop_outward(mix, -grad, [(0.0, 1.0)] * 3).flatten().tolist() == [-1, -1, 1]
 
 
+def test_a_number_just_inside_its_border_keeps_its_gradient_in_bfloat16():
+    inside = torch.tensor([[0.1]], dtype=torch.bfloat16)  # 0.1001
+    assert drop_outward(inside, torch.ones_like(inside), [(0.1, 100.0)]).item() == 1
+    below = torch.tensor([[0.0996]], dtype=torch.bfloat16)
+    assert drop_outward(below, torch.ones_like(below), [(0.1, 100.0)]).item() == 0
+
+
 def test_a_large_unbounded_number_keeps_its_gradient():
     layer = Pool2d(Soft(1e-3), 2)
     with torch.no_grad():

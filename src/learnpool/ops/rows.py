@@ -31,10 +31,12 @@ def clamp_rows(mix: Tensor, domains: Sequence[Domain]) -> Tensor:
 def drop_outward(mix: Tensor, grad: Tensor, domains: Sequence[Domain]) -> Tensor:
     """``grad``, but 0 where descent, which moves against it, would push a number at its border further out.
 
-    NaN and infinite gradients are kept, so that GradScaler sees them.
+    NaN and infinite gradients are kept, so that GradScaler sees them. Borders are compared in the dtype of
+    accumulation: in bfloat16 0.1 would be 0.1001, and that number at the border.
     """
 
     def drop(row: Tensor, g: Tensor, low: float, high: float) -> Tensor:
+        row = row.to(get_accumulation_dtype(row.dtype))
         return g.masked_fill((((row <= low) & (g > 0)) | ((row >= high) & (g < 0))) & g.isfinite(), 0)
 
     return _map_rows(lambda g, low, high, row: drop(row, g, low, high), domains, grad, mix)

@@ -75,7 +75,8 @@ def choose_form(*tensors: Any) -> Form:
         return Form.FORWARD_MODE
     if is_tracing():
         if torch.onnx.is_in_onnx_export():
-            raise RuntimeError("learnpool: wanted torch.onnx.export with dynamo=True, its default, got dynamo=False")
+            wanted = "leave dynamo=True, its default"
+            raise RuntimeError(f"learnpool: torch.onnx.export(dynamo=False) cannot export a pool: {wanted}")
         return Form.TORCHSCRIPT
     if not torch.is_grad_enabled():
         return Form.NO_GRAD

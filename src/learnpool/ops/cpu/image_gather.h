@@ -61,8 +61,9 @@ void gather_together(const Image<A>& image, const ImageBand<A>& band) {
   }
 }
 
-// What cells receive from a response of any other kind.
-template <class U, class A>
+// What cells receive from a response of any other kind. BEGINS: nothing has been written yet, and the first tap to write to a cell
+// adds to zeros instead.
+template <class U, bool BEGINS, class A>
 void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
   using V = Vec<A>;
   const Responses<A>& responses = image.responses;
@@ -71,6 +72,8 @@ void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
     const ImageOutput<A>& output = band.outputs[o];
     for (int64_t i = 0; i < output.table->count; ++i) {
       const CellTap& tap = output.table->taps[i];
+      A* to = output.dx + tap.to;
+      const A* before = BEGINS && tap.fresh ? image.zeros : to;
       for (int64_t c = 0; c < image.width; c += LANES<A>) {
         const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}, keeps_taps};
         V w{};
@@ -81,15 +84,15 @@ void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
                              : broadcast<A>(output.table->weights[row * output.table->count + i]);
         }
         const V received = U::receive(slots, load<V>(output.x + tap.from + c), w, Lane<A>(tap.tap));
-        A* to = output.dx + tap.to + c;
-        store(to, load<V>(to) + received);
+        store(to + c, load<V>(before + c) + received);
       }
     }
   }
 }
 
-template <bool CAREFUL, class A>
-void gather_cells(const Image<A>& image, const ImageBand<A>& band) {
+// What cells receive from the statistics and the inner products.
+template <class A>
+void gather_group(const Image<A>& image, const ImageBand<A>& band) {
   const size_t dots = image.dots.size();
   if (image.per_lane) gather_together<true, -1, true>(image, band);
   else if (image.has_statistics && dots == 0) gather_together<true, 0, false>(image, band);
@@ -98,9 +101,19 @@ void gather_cells(const Image<A>& image, const ImageBand<A>& band) {
   else if (dots == 3) gather_together<false, 3, false>(image, band);
   else if (dots == MOST_DOTS) gather_together<false, MOST_DOTS, false>(image, band);
   else gather_together<false, -1, false>(image, band);
+}
+
+template <bool CAREFUL, class A>
+void gather_cells(const Image<A>& image, const ImageBand<A>& band) {
+  bool begins = !image.has_statistics && image.dots.empty() && !image.others.empty();
+  if (!begins) gather_group(image, band);
   for (int64_t r : image.others) {
-    with_unit<A, CAREFUL>(image.call.pool.program.responses[r].kind,
-                          [&](auto unit) { gather_alone<typename decltype(unit)::Unit>(image, r, band); });
+    with_unit<A, CAREFUL>(image.call.pool.program.responses[r].kind, [&](auto unit) {
+      using U = typename decltype(unit)::Unit;
+      if (begins) gather_alone<U, true>(image, r, band);
+      else gather_alone<U, false>(image, r, band);
+    });
+    begins = false;
   }
 }
 

@@ -134,6 +134,10 @@ struct Power : Unit<A> {
 
   INLINE Power() : top(broadcast<A>(LEAST)), inverse{}, s{}, t{}, theta{} {}
   static INLINE Vec<A> get_magnitude(Vec<A> x) { return ABSOLUTE ? (x < A(0) ? -x : x) : x; }
+  // p with the sign of du/dx, 0 where u does not depend on x.
+  static INLINE Vec<A> weigh(Vec<A> x, Vec<A> p) {
+    return get_magnitude(x) <= LEAST ? Vec<A>{} : ABSOLUTE ? (x < A(0) ? -p : p) : p;
+  }
   static INLINE Vec<A> lift(Vec<A> x) { return larger(broadcast<A>(LEAST), get_magnitude(x)); }  // NaN stays
 
   template <int PASS>
@@ -144,13 +148,14 @@ struct Power : Unit<A> {
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
-    const Vec<A> u = lift(cell.x);  // of a cell that does not exist the least
     if constexpr (PASS == 0) {
+      const Vec<A> u = get_magnitude(cell.x);  // 0 of a cell that does not exist
       top = CAREFUL ? ((u > top) | (u != u) ? u : top) : larger(top, u);
     } else {
+      const Vec<A> u = lift(cell.x);
       const Vec<A> r = u * inverse, log = take_log2<A>(r), p = raise_two<A>((theta - A(1)) * log);
       const Vec<A> v = cell.template keep<LACKS>(p * r);
-      to.store(cell.tap, p);
+      to.store(cell.tap, weigh(cell.x, p));
       s += v;
       t += v * log;
     }
@@ -173,10 +178,8 @@ struct Power : Unit<A> {
   }
   template <class Slots>
   static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A> tap) {
-    const Vec<A> p =
-        slots.keeps_taps ? slots.load(SLOTS + tap) : raise_two<A>(slots.load(3) * take_log2<A>(lift(x) * slots.load(1)));
-    const Vec<A> share = slots.load(0) * p, signed_share = ABSOLUTE ? (x < A(0) ? -share : share) : share;
-    return get_magnitude(x) <= LEAST ? (CAREFUL ? share * A(0) : Vec<A>{}) : signed_share;
+    if (slots.keeps_taps) return slots.load(0) * slots.load(SLOTS + tap);
+    return slots.load(0) * weigh(x, raise_two<A>(slots.load(3) * take_log2<A>(lift(x) * slots.load(1))));
   }
 };
 

@@ -16,6 +16,7 @@ import math
 import pickle
 import platform
 import sys
+import textwrap
 import time
 import warnings
 from datetime import datetime, timezone
@@ -150,7 +151,8 @@ def describe_versions() -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     kernel = "compiled kernel" if cpu.CPU.live else "reference"
     date = datetime.now(timezone.utc).date().isoformat()
-    return f"learnpool {learnpool.__version__} ({kernel}), {versions}, Python {platform.python_version()}; {date}"
+    text = f"learnpool {learnpool.__version__} ({kernel}), {versions}, Python {platform.python_version()}; {date}"
+    return textwrap.fill(text, 118, break_on_hyphens=False)
 
 
 def format_rows(rows: dict[str, dict[str, Any]], counted: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import cpu_tables
+import evidence_tables
 import gpu_tables
 import paper_tables
 import run_tables
@@ -24,6 +25,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "gpu-check": gpu_tables.format_check_table,
     "baseline": run_tables.format_baseline_table,
     "pool-rate": run_tables.format_pool_rate_table,
+    "screening": evidence_tables.format_screening_table,
     **paper_tables.BLOCKS,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)

@@ -32,7 +32,8 @@ def alexnet(
     """The network for square images of ``size`` pixels; ``pools`` are named as ``learnpool.parse`` reads them.
 
     ``width`` scales all channels and hidden layers but those of the image and the classes. ``init`` is ``caffe``, the
-    start values of Caffe's replication, or ``kaiming``, which suits a narrow network; ``start`` is the pools' own.
+    start values of Caffe's replication, or ``kaiming``, which suits a narrow network; ``start`` is the pools' own,
+    here the authors', where layers and networks outside the paper have ``spread``.
 
     >>> sum(p.numel() for p in alexnet(10, pools="tree2+gated", width=0.125, size=67).parameters())
     325159

@@ -238,7 +238,8 @@ def dsn(
     convolutions of stride 2. ``width`` scales all channels but those of the image and the classes; ``extra_convs`` go
     after the sixth convolution. With ``supervise`` every 3×3 convolution has a classifier of its own, ``heads.*``,
     until ``remove_heads``: in training the network then returns ``Votes``. ``init`` is ``dsn`` or ``kaiming``,
-    ``start`` the pools' own. ``norm="batch"`` normalises behind every convolution but the last, as the paper did not.
+    ``start`` the pools' own, here the authors', where layers and networks outside the paper have ``spread``.
+    ``norm="batch"`` normalises behind every convolution but the last, as the paper did not.
 
     >>> sum(p.numel() for p in dsn("cifar10", "tree3+gated", supervise=False).parameters())
     1859218

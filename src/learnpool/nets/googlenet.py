@@ -185,7 +185,8 @@ def googlenet(
 
     ``width`` scales all channels and hidden layers but those of the image and the classes. With ``supervise`` there are
     two more classifiers, ``heads.*``, until ``remove_heads``: in training the network then returns ``Votes``. ``init``
-    is ``caffe``, the start values of Caffe's replication, or ``kaiming``; ``start`` is the pools' own.
+    is ``caffe``, the start values of Caffe's replication, or ``kaiming``; ``start`` is the pools' own, here
+    the authors', where layers and networks outside the paper have ``spread``.
 
     >>> sum(p.numel() for p in googlenet(10, pool="gated", width=0.25, size=64, supervise=False).parameters())
     379082

@@ -82,3 +82,7 @@ def test_the_answer_counts_amounts_at_which_both_fixed_pools_are_behind():
     assert f"gated pooling has less mean error than both max and average at {counts};" in sentence
     assert "0 of 12 amounts of rotation, 0 of 8 amounts of vertical translation, 0 of 8 amounts of scale." in sentence
     assert invariance._describe({"max": networks["max"]}, "cifar10") == "CIFAR10: not all networks are finished."
+    without_average = {"max": networks["max"], "gated": networks["gated"]}
+    assert f"gated pooling has less mean error than max at {counts}." in invariance._describe(
+        without_average, "cifar10"
+    )

@@ -28,7 +28,9 @@ class Block(NamedTuple):
     seeds: range
 
 
-BLOCKS: tuple[Block, ...] = ()
+BLOCKS: tuple[Block, ...] = (
+    Block("resnet9", "cifar10+", {"max": 0.2, "half": 0.1, "gated": 0.2, "gated:channel": 0.2}, range(100, 112)),
+)
 
 
 def list_blocks(scale: Scale) -> list[Block]:

@@ -17,7 +17,7 @@ from ..comparison.answer import format_difference
 from ..comparison.comparison import FinishedRun
 from ..comparison.summary import PairedDifference, compute_differences
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
-from .figure_networks import DATA, POOLS, FigureNetwork, plan
+from .figure_networks import DATA, POOLS, FigureNetwork, list_networks, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -55,7 +55,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        runs = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
+        runs = list_networks(scale, data)
         measured = results.measure_groups(runs, "consistency", partial(measure, results))
         record[data] = {label: list(seeds.values()) for label, seeds in measured.items()}
         if not measured:

@@ -15,6 +15,7 @@ from ..runs.batches import EVAL_BATCH
 from ..runs.evaluation import evaluate
 from ..runs.run import Run
 from ..runs.trained import restore_run
+from . import confirmation
 from .experiment import Scale
 
 POOLS = {
@@ -24,11 +25,23 @@ POOLS = {
     "tree2+max": "tree",
 }  # of the paper's figures, with their labels
 DATA = ("cifar10", "cifar10+")
+BESIDE = {("resnet9", "cifar10+"): {"blur": 0.4}}  # what joins a confirmed block, at the rate that screening chose
+
+
+def list_networks(scale: Scale, data: str) -> dict[str, list[Run]]:
+    """The networks to be measured, by label: with ``--set net=…`` the confirmed ones, else those of the figures."""
+    blocks = confirmation.list_blocks(scale) if "net" in scale.changes else []
+    block = next((block for block in blocks if block.data == data), None)
+    if block is None:
+        return {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
+    block = block._replace(rates={**block.rates, **BESIDE[block.net, data]}, seeds=block.seeds[: scale.seeds])
+    return confirmation.group_runs(scale, block)
 
 
 def plan(scale: Scale) -> list[Run]:
-    """A network with each pool of the paper's figures."""
-    return [run for data in scale.choose(DATA) for pool in POOLS for run in scale.list_runs(data, pool)]
+    """The runs of all networks to be measured."""
+    groups = [list_networks(scale, data) for data in scale.choose(DATA)]
+    return [run for of_pools in groups for runs in of_pools.values() for run in runs]
 
 
 class FigureNetwork:

@@ -18,7 +18,7 @@ from ..comparison.comparison import FinishedRun
 from ..comparison.summary import PairedDifference, compute_differences
 from . import figures
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
-from .figure_networks import DATA, POOLS, FigureNetwork, plan
+from .figure_networks import DATA, POOLS, FigureNetwork, list_networks, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -98,7 +98,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        runs = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
+        runs = list_networks(scale, data)
         measured = results.measure_groups(runs, "invariance", partial(measure, results))
         networks = {label: list(seeds.values()) for label, seeds in measured.items()}
         record[data] = networks
@@ -182,9 +182,9 @@ def describe_significance(comparison: Comparison) -> str:
 
 
 def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:
-    """At how many amounts of each change the learned pools have less mean error than both fixed ones."""
-    fixed = (BASELINE, POOLS["avg"])
-    if not set(fixed) <= networks.keys():
+    """At how many amounts of each change the learned pools have less mean error than the fixed ones."""
+    fixed = [label for label in (BASELINE, POOLS["avg"]) if label in networks]
+    if BASELINE not in fixed or len(fixed) == len(networks):
         return f"{LABELS[data]}: not all networks are finished."
     means = {
         label: {
@@ -195,12 +195,10 @@ def _describe(networks: Mapping[str, Sequence[Errors]], data: str) -> str:
         }
         for label, seeds in networks.items()
     }
-    clauses = []
+    clauses, whom = [], fixed[0] if len(fixed) == 1 else f"both {' and '.join(fixed)}"
     for label in networks:
         if label not in fixed:
             ahead = [kind for (kind, a), mean in means[label].items() if mean < min(means[f][kind, a] for f in fixed)]
             counts = [f"{ahead.count(kind)} of {len(c.amounts) - 1} amounts of {kind}" for kind, c in CHANGES.items()]
-            clauses.append(
-                f"{label} pooling has less mean error than both {' and '.join(fixed)} at {', '.join(counts)}"
-            )
+            clauses.append(f"{label} pooling has less mean error than {whom} at {', '.join(counts)}")
     return f"{LABELS[data]}: {'; '.join(clauses)}."

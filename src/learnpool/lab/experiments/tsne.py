@@ -18,7 +18,7 @@ from ..comparison.comparison import FinishedRun
 from ..data.split import sample_balanced
 from . import figures
 from .experiment import LABELS, Cell, Figure, Page, Scale, Table
-from .figure_networks import DATA, POOLS, FigureNetwork, plan
+from .figure_networks import DATA, FigureNetwork, list_networks, plan
 from .notes import describe_differences
 from .results import Results
 
@@ -89,7 +89,7 @@ def build_page(scale: Scale, results: Results) -> Page:
     parts: list[Table | Figure] = []
     answer, record = [], {}
     for data in scale.choose(DATA):
-        groups = {label: scale.list_runs(data, pool) for pool, label in POOLS.items()}
+        groups = list_networks(scale, data)
         measured = results.measure_groups(groups, "tsne", partial(measure, results))
         if not measured:
             answer.append(f"{LABELS[data]}: no seed is finished with all pools yet.")

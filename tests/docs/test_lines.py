@@ -1,4 +1,9 @@
-"""Prose is wrapped below 120 characters; code and tables are left as they are."""
+"""Lines of pages are shorter than 120 characters, but for tables and what a program printed."""
+
+import re
+
+import pytest
+from pages import PAGES, name_page
 
 import wrap_markdown
 
@@ -31,3 +36,10 @@ def test_code_tables_headings_and_generated_blocks_stay():
 def test_no_line_begins_with_what_would_make_it_a_list():
     wrapped = wrap_markdown.wrap("a" * 117 + " - b # c\n")
     assert len(wrapped.splitlines()) == 1 or not wrapped.splitlines()[1].startswith(("-", "#"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
+def test_lines_are_short(page):
+    printed = re.compile(r"^```text\n.*?^```$|^<!-- generated.*?^<!-- end -->$", re.M | re.S)
+    text = printed.sub("", page.read_text(encoding="utf-8"))
+    assert [line for line in text.splitlines() if len(line) >= 120 and not line.startswith("|")] == []

@@ -112,7 +112,8 @@ def build_commands():
 
 def read_commands(page):
     """Every line of a shell block, and every `learnpool …` in the prose, as words."""
-    lines = [line for block in read_blocks(page) if block.language == "sh" for line in block.text.splitlines()]
+    blocks = [block.text.replace("\\\n", "") for block in read_blocks(page) if block.language == "sh"]
+    lines = [line for text in blocks for line in text.splitlines()]
     lines += [span for span in read_spans(page) if re.match(r"(learnpool|make) [a-z]", span)]
     for line in lines:
         words = shlex.split(line.replace("…", ""), comments=True)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 
 import learnpool
 from cases import ODD, SHARES, W
-from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
+from learnpool import AdaptivePool2d, Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d, leaves
 from learnpool.observation import preserve_state
 from learnpool.tree import make_tree
 
@@ -155,6 +156,33 @@ def test_fixed_mixes_are_listed_and_not_logged():
     assert (first.name, first.left, first.right, first.mean, first.learned) == ("mix0", "max", "fixed0", 0.75, True)
     assert (second.name, second.left, second.right, second.mean) == ("fixed0", "filter0", "mean", 0.25)
     assert learnpool.statistics(net) == {"Pool2d.mix0.mean": 0.75}
+
+
+def make_random_tree(levels):
+    """A tree of any nodes and leaves, all of them learned where they can be."""
+    if levels == 0:
+        return random.choice([getattr(learnpool, name) for name in leaves.__all__])()
+    left, right, by = (make_random_tree(random.randrange(levels)) for _ in range(3))
+    return random.choice(
+        [Gate(left, right), Gate(left, right, by=by, bias=random.random() < 0.5), Mix(left, right, learn=by.size > 1)]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_parameter_is_explained(seed):
+    random.seed(seed)
+    pool = Pool2d(make_random_tree(seed % 4), 2, share=random.choice(["layer", "channel"]), channels=3)
+    explanation = learnpool.explain(pool, torch.rand(2, 3, 4, 4))
+    found = explanation.pools[0]
+    tensors = [mix.a for mix in found.mixes if mix.learned]
+    tensors += [item.weight for item in (*found.gates, *found.filters, *found.ranks) if item.weight is not None]
+    tensors += [number.value for gate in found.gates for number in gate.numbers]
+    tensors += [scalar.value for scalar in found.scalars]
+    assert sum(tensor.numel() for tensor in tensors) == sum(p.numel() for p in pool.parameters())
+    assert all(gate.entropy is not None for gate in found.gates)
+    assert ("nothing to learn" in str(explanation)) <= (not found.parameters)
+    names = set(explanation.statistics())
+    assert {f"Pool2d.{number.name}.mean" for gate in found.gates for number in gate.numbers} <= names
 
 
 def test_adaptive_pools():

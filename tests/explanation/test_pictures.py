@@ -1,5 +1,7 @@
 """What the pictures show: every mask and filter with its numbers, and gate maps where their regions lie."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 import learnpool
 from learnpool import GatedPool2d, MixedPool2d, Pool2d, TreePool2d
 from learnpool.explanation.pictures import GATES, LEFT, RIGHT, SIDES, SIGNED
-from learnpool.tree import Avg, Filter, Gate, Max, Mix
+from learnpool.tree import Avg, Filter, Gate, Max, Mix, Std
 
 
 def words(figure):
@@ -116,6 +118,38 @@ def test_every_kind_of_pool_can_be_drawn():
     assert any(text.endswith("; 7 of 15 gates drawn") for text in words(over))
 
 
+def test_a_gate_that_a_tree_decides_is_a_curve():
+    pool = Pool2d(Gate(Max(), Avg(), by=Std(), bias=True), 2)
+    for g, b in ((2.0, -1.0), (-2.0, 0.0), (0.0, 1.0), (float("nan"), 0.0)):
+        with torch.no_grad():
+            pool.mix[0], pool.mix[1] = g, b
+        figure = learnpool.explain(pool, torch.rand(1, 3, 8, 8)).draw()
+        figure.savefig("/dev/null", format="png", dpi=40)
+        (axes,) = panels(figure, "s of gate0")
+        t, s = (torch.tensor(values) for values in axes.lines[0].get_data())
+        assert torch.allclose(s, (g * t + b).sigmoid(), atol=1e-6, equal_nan=True)
+        assert {"by Std()", "1: max", "0: mean"} <= set(words(figure))
+        assert len(panels(figure, "mean of 3")) == 1  # its map
+        ticks = [label.get_text() for label in axes.get_xticklabels()]
+        assert ticks == {2.0: ["−0.97", "0.50", "1.97"], -2.0: ["−1.47", "0.00", "1.47"]}.get(g, [])
+    figure = learnpool.explain(learnpool.Pool3d(Gate(Max(), Filter(), by=Std()), 2)).draw()
+    assert len(figure.axes) == 1 + 2  # one curve, and two planes of the filter
+
+
+def test_numbers_that_differ_are_a_bar_from_the_least_to_the_largest():
+    pool = learnpool.SoftPool2d(2, share="channel", channels=2)
+    for values, bar, labels in (
+        ((-4.0, 4.0), (-0.8, 0.8), ["min", "max"]),
+        ((1.0, 4.0), (0.5, 0.8), ["average", "max"]),
+        ((-1.0, -1.0), (-0.5, 0.0), ["min", "average"]),
+    ):
+        with torch.no_grad():
+            pool.mix.copy_(torch.tensor(values).reshape(pool.mix.shape))
+        (axes,) = learnpool.explain(pool).draw().axes
+        assert sorted(axes.patches[0].get_bbox().intervalx) == pytest.approx(bar)
+        assert [text.get_text() for text in axes.texts][-2:] == labels
+
+
 def test_one_and_three_dimensions_have_masks_and_no_maps():
     for pool, x in (
         (learnpool.GatedPool1d(3), torch.randn(1, 2, 9)),
@@ -131,3 +165,11 @@ def test_one_and_three_dimensions_have_masks_and_no_maps():
 def test_an_image_of_one_value_and_a_mask_of_zeros():
     figure = learnpool.explain(masked(0.0, 2), torch.ones(1, 3, 4, 4)).draw()
     figure.savefig("/dev/null", format="png", dpi=40)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    explanation = learnpool.explain(MixedPool2d(2))
+    monkeypatch.delitem(sys.modules, "learnpool.explanation.pictures")
+    monkeypatch.setitem(sys.modules, "matplotlib.colors", None)
+    with pytest.raises(ModuleNotFoundError, match="^draw needs matplotlib: pip install matplotlib$"):
+        explanation.draw()

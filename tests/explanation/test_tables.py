@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import learnpool
-from learnpool import Filter, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, TreePool2d
+from learnpool import Avg, Filter, Gate, GatedPool2d, Max, Mix, MixedPool2d, Pool2d, Std, TreePool2d
 
 
 def test_the_table():
@@ -33,6 +33,40 @@ pool  node   left | right   mean  s < 0.05  s > 0.95   entropy
   v of filter0
   2.00"""
     )
+
+
+def test_the_table_of_gates_that_trees_decide():
+    net = nn.Sequential(
+        Pool2d(Gate(Max(), Avg(), by=Std(), bias=True), 2),
+        Pool2d(Gate(Max(), Avg(), by=Max()), 1, share="channel", channels=2),
+    )
+    with torch.no_grad():
+        net[0].mix[1] = 0.5
+        net[1].mix[0, 1] = 3
+    assert (
+        str(learnpool.explain(net, torch.zeros(1, 2, 2, 2)))
+        == """2 learned pools, 4 parameters; gates s = σ(g·t + b) over all regions of 1 image
+
+pool  node     left | right        mean   min   max  s < 0.05  s > 0.95   entropy
+0     gate0    max | mean          0.62                   0 %       0 %  0.96 bit
+      gate0.g  g: times t = Std()  1.00
+      gate0.b  b: added to g·t     0.50
+1     gate0    max | mean          0.50                   0 %       0 %  1.00 bit
+      gate0.g  g: times t = Max()  2.00  1.00  3.00
+
+0: Gate(Max(), Avg(), by=Std(), bias=True), 2×2, stride 2×2, shared per layer
+
+1: Gate(Max(), Avg(), by=Max()), 1×1, stride 1×1, shared per channel"""
+    )
+
+
+def test_the_title_names_the_formulas_of_the_gates():
+    x = torch.zeros(1, 1, 2, 2)
+    both = Pool2d(Gate(Gate(Max(), Avg()), Avg(), by=Std()), 2)
+    assert str(learnpool.explain(both, x)).startswith(
+        "1 learned pool, 5 parameters; gates s = σ(ω·x) or σ(g·t + b) over all regions of 1 image\n"
+    )
+    assert str(learnpool.explain(MixedPool2d(2), x)).startswith("1 learned pool, 1 parameter\n")
 
 
 def test_the_table_of_a_bank_per_channel_and_of_a_large_tree():

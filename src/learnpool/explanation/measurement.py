@@ -1,36 +1,29 @@
-"""What the pools of a network learned: proportions, masks and filters, and what its gates do on a batch.
-
-A gate's inner product ω · x is a pool of one Filter, so the operator computes it here as it does in the network.
-"""
+"""What the pools of a network learned: proportions, masks and filters, and what its gates do on a batch."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .. import functional, observation, sharing
-from ..ops.rows import get_accumulation_dtype
+from .. import observation
 from ..parameters import TreeParameters
 from ..program import Kind, Op, Response, decode
-from ..tree import Filter, Tree
+from ..tree import Tree
+from .gates import record_gates
 from .pools import (
-    NEAR,
     FilterExplanation,
     GateExplanation,
     MixExplanation,
+    NumberExplanation,
     PoolExplanation,
     RankExplanation,
     ScalarExplanation,
 )
-from .positions import Grid, PositionTracker
 from .result import Explanation
 
 SYMBOLS = {Kind.SOFT: "β", Kind.LSE: "r", Kind.POWER: "p", Kind.ABS_POWER: "p"}
@@ -51,7 +44,7 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
 
 
 def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
-    """Flat numbers for a training log: proportions, and with a batch how decided the gates are on it.
+    """Flat numbers for a training log: proportions and other learned numbers, and with a batch how decided gates are.
 
     A network without learned pools has none: ``{}``, so that one script serves it and its baseline.
 
@@ -101,7 +94,7 @@ def _read_pools(modules: dict[str, TreeParameters]) -> Iterator[PoolExplanation]
 
 def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolExplanation:
     """A pool's parameters, node by node; ``owners`` says which pool a parameter was met in first."""
-    names = name_nodes(pool.tree)
+    names, trees = name_nodes(pool.tree), list(pool.tree._iter_nodes())
     weight, a = _copy_to_cpu(pool.weight), _copy_to_cpu(pool.proportions())
     mixes, gates, filters, scalars, ranks = [], [], [], [], []
     program = pool.program
@@ -118,6 +111,10 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
             scalars.append(ScalarExplanation(node_name, SYMBOLS[kind], a[scalar]))
         elif node.op == Op.GATE:
             gates.append(GateExplanation(node_name, *sides, weight[row]))
+        elif node.op == Op.GATE_BY:
+            g = NumberExplanation(f"{node_name}.g", "g", a[node.row])
+            b = NumberExplanation(f"{node_name}.b", "b", a[node.bias]) if node.bias >= 0 else None
+            gates.append(GateExplanation(node_name, *sides, None, by=trees[node.by], g=g, b=b))
         elif node.op == Op.MIX:
             learned = node.row < program.mixes
             fixed = None if learned else torch.full((1,) * (pool.dims + 1), program.scalars[node.row - program.mixes])
@@ -162,68 +159,3 @@ def name_nodes(tree: Tree) -> list[str]:
         names.append(f"{word}{counts[word]}")
         counts[word] += 1
     return names
-
-
-class GateSums:
-    """Running sums of s = σ(ω · x) over the gates of one pool."""
-
-    def __init__(self, pool: TreeParameters) -> None:
-        self.sums: list[Any] = [0] * len(pool.program.masks)
-        self.count = 0
-        self.maps: list[Tensor] = []
-        self.regions: Grid | None = None
-
-    def add(self, pool: Any, x: Tensor, tracker: PositionTracker | None) -> None:
-        """One call of the pool."""
-        logits = list(compute_gate_logits(pool, x))
-        for gate, z in enumerate(logits):
-            s = z.sigmoid()
-            entropy = (torch.special.entr(s) + torch.special.entr(1 - s)) / math.log(2)
-            self.sums[gate] += torch.stack([s.sum(), (s < NEAR).sum(), (s > 1 - NEAR).sum(), entropy.sum()])
-        self.count += logits[0].numel() if logits else 0
-        if tracker is not None and not self.maps:  # a pool called twice keeps the maps of its first call
-            self.maps = [z.sigmoid()[0].to("cpu", torch.float32) for z in logits if z.dim() == pool.dims + 2]
-            self.regions = tracker.get_grid(x).place_regions(pool.window) if pool.dims == 2 and self.maps else None
-
-    def add_to(self, pool: PoolExplanation) -> PoolExplanation:
-        """The pool with the means of these sums; as it is if it was never called."""
-        if not self.count:
-            return pool
-        gates = []
-        for place, gate in enumerate(pool.gates):
-            mean, near_0, near_1, entropy = (self.sums[place].double() / self.count).tolist()
-            gate_map = self.maps[place] if self.maps else None
-            gates.append(replace(gate, mean=mean, near_0=near_0, near_1=near_1, entropy=entropy, map=gate_map))
-        return replace(pool, gates=tuple(gates), regions=self.regions)
-
-
-def compute_gate_logits(pool: Any, x: Tensor) -> Iterator[Tensor]:
-    """ω · x over every region, ``[N, C, *output]``, for each Gate of a pool over windows; halves in float32."""
-    rows = pool.program.masks
-    if not rows:
-        return
-    wide = x.to(get_accumulation_dtype(x.dtype))
-    weight = pool.weight.to(wide.dtype)
-    if sharing.varies_by_region(pool.share):
-        weight = sharing.resample(weight, pool.window.output_size(x.shape[-pool.dims :]))
-    for row in rows:
-        yield functional.pool(type(pool).__name__, wide, Filter(), weight[row : row + 1], None, pool.window)
-
-
-@contextmanager
-def record_gates(pools: dict[str, TreeParameters], image: Tensor | None) -> Iterator[dict[str, GateSums]]:
-    """Inside, every call of a pool adds to its sums, which are in the order of the pools' first calls."""
-    tracker = None if image is None else PositionTracker(image)
-    sums: dict[str, GateSums] = {}
-
-    def make_hook(name: str) -> Any:
-        def hook(pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            sums.setdefault(name, GateSums(pool)).add(pool, args[0] if args else kwargs["input"], tracker)
-
-        return hook
-
-    with ExitStack() as stack:
-        for name, pool in pools.items():
-            stack.callback(pool.register_forward_pre_hook(make_hook(name), with_kwargs=True).remove)
-        stack.enter_context(tracker or nullcontext())
-        yield sums

@@ -20,15 +20,17 @@ from torch import Tensor
 from ..formatting import format_number
 from ..ops.window import format_size
 from .pools import (
+    NEAR,
     FilterExplanation,
     GateExplanation,
     MixExplanation,
+    NumberExplanation,
     PoolExplanation,
     RankExplanation,
     ScalarExplanation,
 )
 from .positions import Grid
-from .tables import average_bank, describe_pool
+from .tables import average_bank, describe_gates, describe_pool, shorten
 
 INK, GREY, PALE = "#1f2328", "#656d76", "#d8dee4"
 LEFT, RIGHT = "#d9730d", "#2f6fb5"  # left is what a proportion multiplies: max, or the first filter
@@ -37,6 +39,7 @@ SIDES = LinearSegmentedColormap.from_list("sides", [RIGHT, "#ffffff", LEFT])
 
 WIDTH, EDGE, PANEL, GAP, BAR = 10.0, 0.35, 1.62, 0.3, 0.25  # inches
 HEAD, TITLE, FOOT = 0.5, 0.3, 0.26  # above a pool, above and below a panel
+LOGIT = math.log(1 / NEAR - 1)  # of 0.95
 CHANNELS = 4  # shown singly
 GATES = 7  # of one pool that are shown
 
@@ -45,14 +48,14 @@ def draw(pools: Sequence[PoolExplanation], image: Tensor | None) -> Figure:
     """A figure: a strip for each gate (its mask, and what it chose over ``image``), then filters and proportions."""
     strips: list[tuple[Any, ...]] = []  # height, what paints it, and its further arguments
     if image is not None:
-        strips.append((TITLE + PANEL, draw_legend, image))
+        strips.append((TITLE + PANEL, draw_legend, image, describe_gates(pools)))
     for pool in pools:
         strips.append((HEAD, draw_heading, pool))
         reach = find_largest([*pool.gates, *pool.filters])
         mapped = [] if image is None or pool.regions is None else [gate for gate in pool.gates if gate.map is not None]
         strips += [(TITLE + PANEL + FOOT, draw_gate, pool, gate, reach, image) for gate in mapped[:GATES]]
         masks = [*([] if mapped else pool.gates), *pool.filters]
-        rest = [(item, plane) for item in masks for plane in list_planes(pool)] + list_others(pool)
+        rest = [(item, plane) for item in masks for plane in list_planes(pool, item)] + list_others(pool)
         across = int((WIDTH - 2 * EDGE + GAP) / (PANEL + GAP))
         for first in range(0, len(rest), across):
             row = rest[first : first + across]
@@ -78,7 +81,7 @@ class Page:
         self.figure.text(x / WIDTH, 1 - y / self.height, text, va="center", **options)
 
 
-def draw_legend(page: Page, top: float, image: Tensor) -> None:
+def draw_legend(page: Page, top: float, image: Tensor, gates: str) -> None:
     """The image itself, and how to read the colours."""
     axes = page.add_panel(EDGE, top + TITLE, PANEL, PANEL)
     axes.imshow(scale_to_unit(image).numpy(), cmap="gray", vmin=0, vmax=1)
@@ -93,7 +96,7 @@ def draw_legend(page: Page, top: float, image: Tensor) -> None:
     for tick, align in zip(bar.get_xticklabels(), ("left", "center", "right"), strict=True):
         tick.set_horizontalalignment(align)
     page.add_text(x, top + TITLE + 0.1, "What the gates chose", fontsize=13, weight="bold", color=INK)
-    page.add_text(x, top + TITLE + 0.31, "s = σ(ω·x) blends s · left + (1 − s) · right", fontsize=9, color=GREY)
+    page.add_text(x, top + TITLE + 0.31, f"{gates or 's'} blends s · left + (1 − s) · right", fontsize=9, color=GREY)
     where = "Tiles lie where their regions lie in the image, one for each output of the pool;"
     where += "\nthe image shows through as light and dark."
     page.add_text(x, top + TITLE + 1.2, where, fontsize=9, color=GREY, linespacing=1.5)
@@ -104,8 +107,7 @@ def draw_heading(page: Page, top: float, pool: PoolExplanation) -> None:
     height = 1 - (top + 0.08) / page.height
     page.figure.add_artist(Line2D([EDGE / WIDTH, 1 - EDGE / WIDTH], [height] * 2, color=PALE, linewidth=0.8))
     page.add_text(EDGE, top + 0.3, pool.name, fontsize=12, weight="bold", color=INK)
-    text = describe_pool(pool)
-    text = text if len(text) < 100 else text[:99] + "…"
+    text = shorten(describe_pool(pool), 100)
     if sum(gate.map is not None for gate in pool.gates) > GATES:
         text += f"; {GATES} of {len(pool.gates)} gates drawn"
     page.add_text(WIDTH - EDGE, top + 0.3, text, fontsize=8.5, color=GREY, ha="right")
@@ -114,10 +116,10 @@ def draw_heading(page: Page, top: float, pool: PoolExplanation) -> None:
 def draw_gate(
     page: Page, top: float, pool: PoolExplanation, gate: GateExplanation, reach: float, image: Tensor
 ) -> None:
-    """A gate's mask, its mean over channels over the image, and the channels in which it varies most."""
+    """What decides a gate, its mean over channels over the image, and the channels in which it varies most."""
     assert gate.map is not None
     assert pool.regions is not None
-    draw_weight(page.add_panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach)
+    draw_item(page.add_panel(EDGE, top + TITLE, PANEL, PANEL), pool, gate, reach, None)
     top_channels = gate.map.flatten(1).std(1, correction=0).argsort(descending=True)[: CHANNELS - 1].tolist()
     maps = [(f"mean of {len(gate.map)}", gate.map.mean(0))]
     maps += [(f"channel {channel}", gate.map[channel]) for channel in top_channels if len(gate.map) > 1]
@@ -158,6 +160,8 @@ def draw_item(axes: Any, pool: PoolExplanation, item: Any, reach: float, plane: 
         draw_scalar(axes, item)
     elif isinstance(item, RankExplanation):
         draw_rank(axes, item)
+    elif isinstance(item, GateExplanation) and item.g is not None:
+        draw_decision(axes, item, item.g)
     else:
         draw_weight(axes, pool, item, reach, plane)
 
@@ -173,9 +177,11 @@ def get_panel_height(item: Any) -> float:
     return BAR if is_bar else PANEL
 
 
-def list_planes(pool: PoolExplanation) -> Sequence[int | None]:
-    """What of a mask or filter fits a panel: all of it, or each plane of a 3d one."""
-    return range(pool.window.kernel[0]) if pool.window is not None and pool.window.dims == 3 else (None,)
+def list_planes(pool: PoolExplanation, item: Any = None) -> Sequence[int | None]:
+    """What of a mask or filter fits a panel: all of it, or each plane of a 3d one. A gate may have no mask."""
+    if pool.window is None or pool.window.dims < 3 or (isinstance(item, GateExplanation) and item.weight is None):
+        return (None,)
+    return range(pool.window.kernel[0])
 
 
 def draw_weight(
@@ -183,6 +189,7 @@ def draw_weight(
 ) -> None:
     """One mask or filter; below it, what a gate chooses between."""
     assert pool.window is not None
+    assert item.weight is not None
     values, remark = average_bank(item.weight, pool.window.kernel)
     grid = values if plane is None else values[plane]
     limits = (-2 * reach, 2 * reach)  # pale enough for the numbers to stay legible
@@ -191,6 +198,29 @@ def draw_weight(
     add_caption(axes, name if plane is None else f"{name}[{plane}]", remark)
     if isinstance(item, GateExplanation):
         label_sides(axes, item.left, item.right)
+
+
+def draw_decision(axes: Any, gate: GateExplanation, g: NumberExplanation) -> None:
+    """s = σ(g t + b) against t, the value of the tree that decides; ticks where s is 0.05, 0.5 and 0.95."""
+    slope, shift = g.mean, gate.b.mean if gate.b is not None else 0.0
+    middle, unit = (-shift / slope, 1 / abs(slope)) if slope else (0.0, 1.0)
+    t = middle + unit * torch.linspace(-4, 4, 65)
+    axes.plot(t.tolist(), (slope * t + shift).sigmoid().tolist(), color=INK, linewidth=1.2)
+    axes.set(ylim=(-0.1, 1.1), xticks=[], yticks=[])
+    axes.margins(x=0)
+    if slope and math.isfinite(middle):
+        ticks = [middle + z * unit for z in (-LOGIT, 0, LOGIT)]
+        axes.set_xticks(ticks, [format_number(tick) for tick in ticks], fontsize=7.5, color=GREY)
+        axes.tick_params(length=2, pad=1, color=GREY)
+    add_caption(axes, f"s of {gate.name}", f"by {shorten(repr(gate.by), 11)}")
+    near, far = (0.04, 0.96) if slope >= 0 else (0.96, 0.04)  # the corners that the curve leaves free
+    near_side, far_side = ("left", "right") if slope >= 0 else ("right", "left")
+    text = ", ".join(f"{number.symbol} {format_number(number.mean)}" for number in gate.numbers)
+    text += f"\nmean of {g.count}" if g.count > 1 else ""
+    options: Any = {"transform": axes.transAxes, "fontsize": 8}
+    axes.text(near, 0.96, f"1: {gate.left}", color=LEFT, va="top", ha=near_side, **options)
+    axes.text(near, 0.86, text, color=GREY, va="top", ha=near_side, **options | {"fontsize": 7})
+    axes.text(far, 0.04, f"0: {gate.right}", color=RIGHT, ha=far_side, **options)
 
 
 def draw_mix(axes: Any, mix: MixExplanation) -> None:
@@ -217,14 +247,19 @@ def draw_mix(axes: Any, mix: MixExplanation) -> None:
 
 
 def draw_scalar(axes: Any, scalar: ScalarExplanation) -> None:
-    """Where between average and max, or min, a leaf with one number lies."""
-    side = "max" if scalar.reach >= 0 else "min"
-    axes.barh([0], [min(abs(scalar.reach), 1)], color=LEFT, height=1)
-    axes.set(xlim=(0, 1), ylim=(-0.5, 0.5), xticks=[], yticks=[])
-    add_caption(axes, f"{scalar.symbol} of {scalar.name}", format_number(scalar.mean))
+    """Where between min, average and max a leaf with one number lies; from where to where if its numbers differ."""
+    low, high = scalar.reaches
+    differs = low < high
+    first, last = -1 if low < 0 else 0, 0 if high <= 0 and low < 0 else 1
+    begin = low if differs else 0.0
+    axes.barh([0], [high - begin], left=[begin], color=LEFT, height=1)
+    axes.set(xlim=(first, last), ylim=(-0.5, 0.5), xticks=[], yticks=[])
+    limits = f"{format_number(scalar.min)} to {format_number(scalar.max)}"
+    add_caption(axes, f"{scalar.symbol} of {scalar.name}", limits if differs else format_number(scalar.mean))
     below = axes.transAxes + ScaledTranslation(0, -3 / 72, axes.figure.dpi_scale_trans)
-    axes.text(0, 0, "average", color=GREY, transform=below, fontsize=8, va="top")
-    axes.text(1, 0, side, color=LEFT, transform=below, fontsize=8, va="top", ha="right")
+    for place, align in ((first, "left"), (last, "right")):
+        colour, name = LEFT if place else GREY, ("average", "max", "min")[place]
+        axes.text(align == "right", 0, name, color=colour, transform=below, fontsize=8, va="top", ha=align)
 
 
 def draw_rank(axes: Any, rank: RankExplanation) -> None:
@@ -255,7 +290,7 @@ def add_caption(axes: Any, title: str, beside: str) -> None:
 
 def find_largest(items: Sequence[GateExplanation | FilterExplanation]) -> float:
     """The largest mask or filter value of a pool, so that its heat maps share a scale."""
-    return max([1e-6, *(float(item.weight.abs().max()) for item in items)])
+    return max([1e-6, *(float(item.weight.abs().max()) for item in items if item.weight is not None)])
 
 
 def scale_to_unit(image: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .pools import PoolExplanation
+from .pools import MixExplanation, NumberExplanation, PoolExplanation
 from .tables import format_pools, format_pools_as_html
 
 
@@ -35,12 +35,12 @@ class Explanation:
         """The numbers that change in training, by flat names such as ``pool1.gate0.entropy``."""
         numbers: dict[str, float] = {}
         for pool in self.pools:
-            for mix in (mix for mix in pool.mixes if mix.learned):
-                numbers[f"{pool.name}.{mix.name}.mean"] = mix.mean
-                if mix.a.numel() > 1:
-                    numbers |= {f"{pool.name}.{mix.name}.min": mix.min, f"{pool.name}.{mix.name}.max": mix.max}
-            for scalar in pool.scalars:
-                numbers[f"{pool.name}.{scalar.name}.mean"] = scalar.mean
+            learned: list[MixExplanation | NumberExplanation] = [mix for mix in pool.mixes if mix.learned]
+            for item in [*learned, *pool.scalars, *(number for gate in pool.gates for number in gate.numbers)]:
+                name = f"{pool.name}.{item.name}"
+                numbers[f"{name}.mean"] = item.mean
+                if item.count > 1:
+                    numbers |= {f"{name}.min": item.min, f"{name}.max": item.max}
             for gate in pool.gates:
                 for name in ("mean", "near_0", "near_1", "entropy"):
                     if (value := getattr(gate, name)) is not None:
@@ -49,6 +49,11 @@ class Explanation:
 
     def draw(self) -> Any:
         """A matplotlib figure: masks, filters and proportions, and what gates chose over the batch's first image."""
-        from .pictures import draw
+        try:
+            from .pictures import draw
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "matplotlib":
+                raise
+            raise ModuleNotFoundError("draw needs matplotlib: pip install matplotlib", name=error.name) from None
 
         return draw(self.pools, self.image)

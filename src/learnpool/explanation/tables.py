@@ -18,8 +18,9 @@ from ..formatting import (
 )
 from ..names import Part
 from ..ops.window import format_size
-from .pools import NEAR, FilterExplanation, GateExplanation, PoolExplanation
+from .pools import NEAR, FilterExplanation, GateExplanation, MixExplanation, NumberExplanation, PoolExplanation
 
+MAX_TREE = 40  # letters of a tree that decides
 BANKS = 8  # masks and filters of one pool that are printed
 HEADS = ("pool", "node", "left | right", "mean", "min", "max", f"s < {NEAR}", f"s > {1 - NEAR}", "entropy")
 NUMBERS = range(3, len(HEADS))  # columns of numbers
@@ -41,8 +42,17 @@ def format_pools_as_html(pools: Sequence[PoolExplanation], images: int) -> str:
 def format_title(pools: Sequence[PoolExplanation], images: int) -> str:
     """How many pools and parameters, and what gates were measured on."""
     parameters = sum(pool.parameters for pool in pools if pool.tied_to is None)
-    batch = f"; gates s = σ(ω·x) over all regions of {format_count(images, 'image')}" if images else ""
+    formulas = describe_gates(pools)
+    batch = f"; gates {formulas} over all regions of {format_count(images, 'image')}" if images and formulas else ""
     return f"{format_count(len(pools), 'learned pool')}, {format_count(parameters, 'parameter')}{batch}"
+
+
+def describe_gates(pools: Sequence[PoolExplanation]) -> str:
+    """``s = σ(ω·x)``, ``s = σ(g·t + b)`` where trees decide, both, or nothing without gates."""
+    gates = [gate for pool in pools for gate in pool.gates]
+    formulas = ["σ(ω·x)"] * any(gate.by is None for gate in gates)
+    formulas += ["σ(g·t + b)"] * any(gate.by is not None for gate in gates)
+    return f"s = {' or '.join(formulas)}" if formulas else ""
 
 
 def make_table(pools: Sequence[PoolExplanation]) -> tuple[list[list[str]], list[int]]:
@@ -56,24 +66,35 @@ def make_rows(pool: PoolExplanation) -> list[tuple[str, ...]]:
     """A row for each node with a proportion; the first has the pool's name."""
     rows: list[tuple[str, ...]] = []
     for mix in pool.mixes:
-        limits = (format_number(mix.min), format_number(mix.max)) if mix.a.numel() > 1 else ("", "")
         name = mix.name if mix.learned else f"{mix.name} (not learned)"
-        rows.append((name, f"{mix.left} | {mix.right}", format_number(mix.mean), *limits, "", "", ""))
+        rows.append((name, f"{mix.left} | {mix.right}", *format_values(mix), "", "", ""))
     for gate in pool.gates:
         mean, near_0, near_1, entropy = "", "", "", ""
         if gate.mean is not None and gate.near_0 is not None and gate.near_1 is not None and gate.entropy is not None:
             mean, entropy = format_number(gate.mean), f"{format_number(gate.entropy)} bit"
             near_0, near_1 = format_percent(gate.near_0), format_percent(gate.near_1)
         rows.append((gate.name, f"{gate.left} | {gate.right}", mean, "", "", near_0, near_1, entropy))
+        for number in gate.numbers:
+            words = f"g: times t = {shorten(repr(gate.by), MAX_TREE)}" if number is gate.g else "b: added to g·t"
+            rows.append((number.name, words, *format_values(number), "", "", ""))
     for scalar in pool.scalars:
-        limits = (format_number(scalar.min), format_number(scalar.max)) if scalar.value.numel() > 1 else ("", "")
-        words = f"{scalar.symbol}: {scalar.words}"
-        rows.append((scalar.name, words, format_number(scalar.mean), *limits, "", "", ""))
+        rows.append((scalar.name, f"{scalar.symbol}: {scalar.words}", *format_values(scalar), "", "", ""))
     rows += [(rank.name, rank.words, *[""] * 6) for rank in pool.ranks]
     if not rows:
         name = pool.filters[0].name if pool.filters else "nothing to learn"
         rows.append((name, *[""] * 7))
     return [("" if place else pool.name, *row) for place, row in enumerate(rows)]
+
+
+def format_values(item: MixExplanation | NumberExplanation) -> tuple[str, str, str]:
+    """The mean and, of several numbers, the least and the largest."""
+    limits = (format_number(item.min), format_number(item.max)) if item.count > 1 else ("", "")
+    return format_number(item.mean), *limits
+
+
+def shorten(text: str, length: int) -> str:
+    """A text that is cut where it is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def describe_pool(pool: PoolExplanation) -> str:
@@ -97,7 +118,8 @@ def average_bank(weight: Tensor, kernel: Sequence[int]) -> tuple[Tensor, str]:
 def format_weights(pool: PoolExplanation) -> list[str]:
     """The masks and filters of a pool side by side, under its description."""
     lines = [escape_control_characters(f"{pool.name}: {describe_pool(pool)}")]
-    banks: list[GateExplanation | FilterExplanation] = [*pool.gates, *pool.filters]
+    banks: list[GateExplanation | FilterExplanation] = [gate for gate in pool.gates if gate.weight is not None]
+    banks += pool.filters
     if pool.window is not None and banks:
         columns = [format_bank(bank, pool.window.kernel) for bank in banks[:BANKS]]
         text = format_table(list(zip_longest(*columns, fillvalue="")), gap=4)
@@ -105,12 +127,14 @@ def format_weights(pool: PoolExplanation) -> list[str]:
     if len(banks) > BANKS:
         lines.append(f"  and {len(banks) - BANKS} more")
     for rank in pool.ranks:
-        lines.append(f"  w of {rank.name}, largest cell first: {' '.join(map(format_number, rank.shares))}")
+        remark = f" (mean of {len(rank.rows)})" if len(rank.rows) > 1 else ""
+        lines.append(f"  w of {rank.name}, largest cell first: {' '.join(map(format_number, rank.shares))}{remark}")
     return lines
 
 
 def format_bank(item: GateExplanation | FilterExplanation, kernel: Sequence[int]) -> list[str]:
     """One mask or filter as lines; an empty line between the planes of a 3d window."""
+    assert item.weight is not None
     values, remark = average_bank(item.weight, kernel)
     cells = [[format_number(v) for v in row] for row in values.reshape(-1, kernel[-1]).tolist()]
     width = max(len(cell) for row in cells for cell in row)

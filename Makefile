@@ -44,7 +44,7 @@ test-fuzz: $(SANITIZED)
 test-sanitize: $(SANITIZED)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 LEARNPOOL_REQUIRE_KERNELS=1 \
 	LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(SANITIZED) \
-	$(BIN)/python -m pytest tests/ops/test_cpu.py tests/ops/test_cpu_source.py tests/ops/test_limits.py -p no:cacheprovider
+	$(BIN)/python -m pytest tests/ops/test_cpu.py tests/ops/test_cpu_source.py tests/ops/test_limits.py tests/ops/test_responses.py -p no:cacheprovider
 
 $(SANITIZED): $(VENV)/.installed
 	LEARNPOOL_SANITIZE=1 LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/temp-sanitized
@@ -53,7 +53,7 @@ $(SANITIZED): $(VENV)/.installed
 CLANG := build/clang/learnpool/ops/cpu/library.abi3.so
 test-clang: $(CLANG)
 	LEARNPOOL_REQUIRE_KERNELS=1 LEARNPOOL_CPU_LIBRARY=$(CURDIR)/$(CLANG) \
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_calls.py tests/ops/test_stochastic.py
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_responses.py tests/ops/test_stochastic.py
 
 $(CLANG): $(VENV)/.installed
 	CC=clang CXX=clang++ LEARNPOOL_REQUIRE_KERNELS=1 $(BIN)/python setup.py -q build_ext --build-lib build/clang --build-temp build/temp-clang
@@ -61,7 +61,7 @@ $(CLANG): $(VENV)/.installed
 # The tests of the CPU kernels with kernels compiled for aarch64, which QEMU runs. Left out: tests of more arithmetic than an emulator
 # does in seconds, and of what is the same on any processor.
 AARCH64 := build/aarch64/driver
-AARCH64_TESTS := tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_stochastic.py
+AARCH64_TESTS := tests/ops/test_cpu.py tests/ops/test_limits.py tests/ops/test_responses.py tests/ops/test_stochastic.py
 ifneq ($(and $(shell which aarch64-linux-gnu-g++),$(shell which qemu-aarch64)),)
 test-aarch64: $(AARCH64)
 	LEARNPOOL_DRIVER="qemu-aarch64 $(AARCH64)" PYTHONPATH=tools/aarch64 $(BIN)/python -m pytest -n 2 -p emulated_kernels $(AARCH64_TESTS) \

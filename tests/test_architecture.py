@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,10 @@ def test_operators_and_their_schemas():
     assert str(torch.ops.learnpool.pool.default._schema) == f"learnpool::pool({inputs}) -> Tensor"
     backward = f"learnpool::pool_backward(Tensor grad, {inputs}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
     assert str(torch.ops.learnpool.pool_backward.default._schema) == backward
+
+
+def test_the_page_names_every_file_of_the_cpu_kernel():
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [path for path in (SOURCE / "ops" / "cpu").iterdir() if path.suffix in (".h", ".cpp")]
+    stems = {path.stem for path in files} - {"glibc"}  # one symbol for old systems
+    assert [stem for stem in sorted(stems) if not re.search(rf"`ops/cpu/{stem}\.(h|cpp)`", page)] == []

@@ -55,6 +55,7 @@ class Code(IntEnum):
     CONSTANT_FILTER = 13
     BLUR = 14
     GATE_BY = 15  # a Gate that a third child decides; 1 if it has a bias
+    MEDIAN = 16
 
 
 class Kind(IntEnum):
@@ -71,6 +72,7 @@ class Kind(IntEnum):
     ABS_POWER = 8
     RANK = 9
     BLUR = 10
+    MEDIAN = 11
 
 
 class Reading(NamedTuple):
@@ -94,6 +96,7 @@ READINGS = {
     Code.ABS_POWER: Reading(Kind.ABS_POWER, domain=(1.0, 64.0)),
     Code.RANK: Reading(Kind.RANK, taps=True),
     Code.BLUR: Reading(Kind.BLUR, taps=True),
+    Code.MEDIAN: Reading(Kind.MEDIAN),
 }
 
 
@@ -128,7 +131,9 @@ class Std(Leaf):
 class _TapLeaf(Leaf):
     """A leaf with one number for each tap: learned, or the given ``values``."""
 
-    __slots__ = ("learn", "values")
+    __slots__ = ("learn", "shape", "values")
+    values: tuple[float, ...] | None
+    shape: tuple[int, ...] | None  # of the values, if they were given in rows
 
     def __init__(self, values: Any = None, learn: bool | None = None) -> None:
         super().__init__()
@@ -136,7 +141,7 @@ class _TapLeaf(Leaf):
         check_switch(name, "learn", learn, none=True)
         if (values is None) != (learn is None or learn):
             raise ValueError(f"{name}: values and learn=False belong together, got values={values!r}, learn={learn!r}")
-        self.values = None if values is None else flatten_values(name, values)
+        self.values, self.shape = (None, None) if values is None else flatten_values(name, values)
         self.learn = values is None
 
     def _options(self) -> str:
@@ -158,7 +163,8 @@ class Rank(_TapLeaf):
 
     ``values`` with ``learn=False`` are fixed weights: ``[1, 0, …]`` is the maximum, ``[…, 0, 1]`` the minimum. Where a
     region has fewer cells than the window has taps, each cell takes the weights of its part of the order, so that
-    maximum, minimum, median and average stay exact. Equal cells keep the order of the taps, and NaN counts as largest.
+    maximum, minimum and average stay exact, and the median of an odd number of taps; ``Median()`` is exact with any.
+    Equal cells keep the order of the taps, and NaN counts as largest.
     """
 
     __slots__ = ()
@@ -169,28 +175,28 @@ class Rank(_TapLeaf):
 
 
 class Median(Leaf):
-    """The median of the region; the mean of the middle two where their number is even."""
+    """The median of the cells that exist: the middle of the sorted region, or the mean of the middle two.
+
+    NaN counts as largest. Of equal cells the one of the lowest tap is first in the order, as in ``Rank``.
+    """
 
     __slots__ = ()
-    _code = Code.RANK
-
-    def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
-        if kernel is None:
-            return self._code, OPEN
-        n = math.prod(kernel)
-        middle = (n - 1) // 2, n // 2
-        return self._code, *encode_values(tuple(((k == middle[0]) + (k == middle[1])) / 2 for k in range(n)))
+    _code = Code.MEDIAN
 
 
 class Blur(Leaf):
     """``Σ v_i x_i / Σ v_i`` over existing cells; ``v`` is binomial, such as ``[1, 2, 1] / 4``, or ``values``."""
 
-    __slots__ = ("values",)
+    __slots__ = ("shape", "values")
+    values: tuple[float, ...] | None
+    shape: tuple[int, ...] | None  # as in Filter
     _code = Code.BLUR
 
     def __init__(self, values: Any = None) -> None:
         super().__init__()
-        self.values = None if values is None else flatten_values("Blur", values)
+        self.values, self.shape = (None, None) if values is None else flatten_values("Blur", values)
+        if self.values is not None and (min(self.values) < 0 or max(self.values) == 0):
+            raise ValueError(f"Blur: values must be at least 0 and not all 0, got {list(self.values)}")
 
     def _encode(self, kernel: tuple[int, ...] | None) -> Iterable[int]:
         values = self.values or (None if kernel is None else make_binomial(kernel))

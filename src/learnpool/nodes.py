@@ -63,13 +63,20 @@ class Tree:
         return (self._flat or self._flatten())[0]
 
     def fit(self, kernel: tuple[int, ...]) -> tuple[int, ...]:
-        """The program for windows of this kernel: values that depend on it (``Blur``, ``Median``) are filled in."""
+        """The program for windows of this kernel: values that depend on it (``Blur``) are filled in."""
         program = self.program
         if self._fitted is None:
             return program
         if kernel not in self._fitted:
             self._fitted[kernel] = tuple(number for node in self._iter_nodes() for number in node._encode(kernel))
         return self._fitted[kernel]
+
+    def check_shape(self, name: str, kernel: tuple[int, ...]) -> None:
+        """Raise ValueError if values were given in rows that are not the window's."""
+        for node in self._iter_nodes():
+            if (shape := getattr(node, "shape", kernel)) not in (None, kernel):
+                wanted, actual = ("×".join(map(str, numbers)) for numbers in (kernel, shape))
+                raise ValueError(f"{name}: values of {type(node).__name__} must be {wanted}, got {actual}")
 
     @property
     def starts(self) -> tuple[float, ...]:
@@ -125,9 +132,9 @@ class Leaf(Tree):
 
 def check_number(name: str, what: str, value: Any, domain: Domain) -> float:
     low, high = domain
-    wanted = "finite" if math.isinf(high) else f"in [{low:g}, {high:g}]"
+    wanted = "a finite number" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name}: {what} must be a number {wanted}, got {value!r}")
+        raise TypeError(f"{name}: {what} must be {wanted}, got {value!r}")
     if not low <= value <= high or math.isinf(value):
         raise ValueError(f"{name}: {what} must be {wanted}, got {value!r}")
     return float(value)
@@ -138,17 +145,20 @@ def check_switch(name: str, what: str, value: Any, none: bool = False) -> None:
         raise TypeError(f"{name}: {what} must be True or False, got {value!r}")
 
 
-def flatten_values(name: str, values: Any) -> tuple[float, ...]:
-    """Nested lists (or a tensor) of numbers, row by row."""
+def flatten_values(name: str, values: Any) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
+    """Nested lists (or a tensor) of numbers, row by row, and how many rows and columns; None if it is one row."""
     values = values.tolist() if hasattr(values, "tolist") else values
     flat = list(values) if isinstance(values, (list, tuple)) else [values]
+    shape = [len(flat)]
     while any(isinstance(value, (list, tuple)) for value in flat):
         if len({len(value) if isinstance(value, (list, tuple)) else -1 for value in flat}) > 1:
             raise ValueError(f"{name}: values must be rows of equal length, got {values!r}")
+        shape.append(len(flat[0]))
         flat = [value for row in flat for value in row]
     if not flat:
         raise ValueError(f"{name}: values must have a number for each tap, got none")
-    return tuple(check_number(name, "each of values", value, UNBOUNDED) for value in flat)
+    numbers = tuple(check_number(name, "each of values", value, UNBOUNDED) for value in flat)
+    return numbers, tuple(shape) if len(shape) > 1 else None
 
 
 def encode_value(value: float) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import leaves
 from .leaves import *  # noqa: F403
-from .leaves import Blur, Code, Filter, LogSumExp, Median, Power, Rank, Soft
+from .leaves import Blur, Code, Filter, LogSumExp, Power, Rank, Soft
 from .nodes import MAX_NODES, Leaf, Tree, check_number, check_switch, decode_value, encode_value
 
 __all__ = [*leaves.__all__, "Gate", "Mix", "Tree"]
@@ -70,6 +70,8 @@ class Gate(_Inner):
     __slots__ = ("bias", "by")
 
     def __init__(self, left: Tree, right: Tree, by: Tree | None = None, bias: bool = False) -> None:
+        if by is not None and not isinstance(by, Tree):
+            raise TypeError(f"Gate: by must be a tree such as Std(), got {by!r}")
         super().__init__(left, right, *(() if by is None else (by,)))
         check_switch("Gate", "bias", bias)
         if bias and by is None:
@@ -138,7 +140,7 @@ def _read_node(code: Code, ints: Iterator[int], rows: Iterator[float]) -> tuple[
             return 0, lambda: leaf(*start, learn=learn, **options)
         case Code.RANK | Code.CONSTANT_FILTER | Code.BLUR:
             if (n := next(ints)) <= 0:
-                return 0, Blur if code == Code.BLUR else Rank if n == 0 else Median
+                return 0, Blur if code == Code.BLUR else Rank
             values = [decode_value(next(ints)) for _ in range(n)]
             fixed = partial(Filter if code == Code.CONSTANT_FILTER else Rank, values, learn=False)
             return 0, partial(Blur, values) if code == Code.BLUR else fixed
@@ -150,5 +152,5 @@ def _read_node(code: Code, ints: Iterator[int], rows: Iterator[float]) -> tuple[
 _PLAIN_LEAVES: dict[Code, Callable[[], Tree]] = {
     leaf._code: leaf
     for leaf in (getattr(leaves, name) for name in leaves.__all__)
-    if issubclass(leaf, Leaf) and leaf not in (Blur, Median, Rank)
+    if issubclass(leaf, Leaf) and leaf not in (Blur, Rank)
 }

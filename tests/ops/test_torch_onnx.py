@@ -6,12 +6,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from cases import LOW, ODD, SHARES, W
-from learnpool import GatedPool2d, Pool1d, Pool2d, Pool3d, StochasticPool2d
+from learnpool import Avg, Gate, GatedPool2d, Max, Min, Pool1d, Pool2d, Pool3d, Std, StochasticPool2d
 from learnpool.names import TREES
 from learnpool.tree import make_tree
 
 ROW = pytest.mark.row("`torch.onnx.export(dynamo=True)`, batch and size dynamic, onnxruntime agrees")
-NAMED = [*TREES.values(), make_tree(2), make_tree(3), ODD, LOW]
+NAMED = [*TREES.values(), make_tree(2), make_tree(3), ODD, LOW, Std(), Min(), Gate(Max(), Avg(), by=Std(), bias=True)]
 WINDOWS = [
     W(3, 2),
     W(3, 2, 1, count_include_pad=True),

@@ -25,10 +25,16 @@ def test_private_names_of_torch_are_in_one_file(path):
 def test_every_private_name_has_its_reason():
     table, code = Path(transforms.__file__).read_text().split("from __future__", 1)
     names = {name.rsplit(".", 1)[1] for name in PRIVATE.findall(code)} - {"_C"}
-    names |= set(re.findall(r"torch\._C\.(\w+)", code)) | set(re.findall(r"_C, \"(\w+)\"", code))
+    names |= set(re.findall(r"_C, \"(\w+)\"", code)) | set(re.findall(r"_require\(\"[\w.]*\.(_\w+)\"", code))
     assert names
     for name in names:
         assert re.search(rf"\b{name[:28]}", table), name
+
+
+def test_a_torch_without_a_private_name_is_refused_in_one_sentence():
+    wanted = re.escape(f"learnpool: wanted a torch with torch._C._nothing, got torch {torch.__version__}")
+    with pytest.raises(ImportError, match=f"^{wanted}$"):
+        transforms._require("_C._nothing")
 
 
 def test_forms():

@@ -18,6 +18,7 @@ from ..program import Kind, Op, Program, decode
 from ..tree import Tree
 from . import reference
 from .operator import check_parameter, check_tensor
+from .rank import find_median
 from .responses import reduce
 from .rows import append_constants, clamp_mix, get_accumulation_dtype
 from .transforms import Form, choose_form
@@ -51,6 +52,9 @@ def compute_responses(x: Tensor, rows: Tensor, program: Program, size: Sequence[
                 y = -_MAX_POOLS[dims - 1](-x, size)
             case Kind.AVG:
                 y = _AVG_POOLS[dims - 1](x, size)
+            case Kind.MEDIAN:
+                regions = _iter_regions(x.to(rows.dtype), None, size)
+                y = torch.stack([find_median(cells) for cells, _ in regions], -1).unflatten(-1, tuple(size))
             case _:
                 theta = rows[scalar] if scalar >= 0 else None
                 regions = _iter_regions(x.to(rows.dtype), theta, size)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..program import Kind, decode
+from ..program import Kind, Program, decode
 from . import reference
 from .window import Window, empty_output, format_size
 
@@ -106,12 +106,17 @@ def check(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     channels, output = x.shape[-window.dims - 1], shape[-window.dims :]
-    if decoded.taps not in (None, taps := math.prod(window.kernel)):
-        size = format_size(window.kernel)
-        raise ValueError(f"{name}: fixed values must be {taps}, one for each tap of {size}, got {decoded.taps}")
+    check_fixed_values(name, decoded, window.kernel)
     check_parameter(name, words[0], weight, x, decoded.weights, channels, output, window.kernel)
     check_parameter(name, words[1], mix, x, decoded.mixes, channels, output, ())
     return shape
+
+
+def check_fixed_values(name: str, program: Program, kernel: Sequence[int]) -> None:
+    """Raise unless fixed filters and ranks have a value for each tap."""
+    if program.taps not in (None, taps := math.prod(kernel)):
+        size = format_size(kernel)
+        raise ValueError(f"{name}: fixed values must be {taps}, one for each tap of {size}, got {program.taps}")
 
 
 def check_input(name: str, x: Tensor, window: Window) -> tuple[int, ...]:
@@ -163,7 +168,8 @@ def check_parameter(
     if p.dim() != lead + len(taps):
         raise ValueError(f"{name}: {what} must have {lead + len(taps)} dimensions, got shape {list(p.shape)}")
     if p.shape[0] != rows:
-        raise ValueError(f"{name}: the tree needs {rows} rows of {what}, got shape {list(p.shape)}")
+        actual = f"shape {list(p.shape)}" if p.shape[0] else "none"
+        raise ValueError(f"{name}: the tree needs {rows} rows of {what}, got {actual}")
     if tuple(p.shape[lead:]) != tuple(taps):
         raise ValueError(f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[lead:])}")
     for n, full in zip(p.shape[1:lead], (channels, *output), strict=True):

@@ -1,4 +1,4 @@
-"""``Rank``: one weight for each place in the sorted region."""
+"""``Rank`` and ``Median``: weights for the places of a sorted region."""
 
 from __future__ import annotations
 
@@ -42,12 +42,16 @@ class Rank(Unit):
             order = order.gather(-1, missing.sort(dim=-1, stable=True).indices)  # cells that do not exist come last
         self.order = order
         self.sorted = torch.where(exist.gather(-1, order), x.gather(-1, order), 0)
-        taps, seen = self.row.shape[-1], len(self.cells)
+        self.shares = self.find_shares(len(self.cells))
+        return _multiply(self.shares, self.sorted).sum(-1)
+
+    def find_shares(self, seen: int) -> Tensor:
+        """The share of each place, ``[C|1, *output|1, seen]``."""
+        taps = self.row.shape[-1]
         overlaps = _compute_overlaps(taps, seen, self.like)[self.n.to(torch.int64)]  # [*output|1, j, k]
         self.overlaps = overlaps
         shares = (overlaps[..., k] * self.row[..., k : k + 1] for k in range(taps))
-        self.shares = torch.stack(list(shares)).sum(0)  # [C|1, *output|1, seen]
-        return _multiply(self.shares, self.sorted).sum(-1)
+        return torch.stack(list(shares)).sum(0)
 
     def send(self, c: Tensor) -> None:
         self.c, self.place = c, self.order.argsort(-1)  # the place of each tap in the order
@@ -58,6 +62,21 @@ class Rank(Unit):
 
     def weight(self, cell: Cell) -> Tensor:
         return self.c * _multiply(self.overlaps[..., cell.number], self.sorted).sum(-1)
+
+
+class Median(Rank):
+    """y = the middle of the n sorted cells, or the mean of the middle two, which then get c / 2 each."""
+
+    def find_shares(self, seen: int) -> Tensor:
+        place = torch.arange(seen, dtype=self.like.dtype, device=self.like.device)
+        distance = 2 * place + 1 - self.n[..., None]
+        return torch.where(place < self.n[..., None], (1 - distance.abs() / 2).clamp(min=0), 0)
+
+
+def find_median(x: Tensor) -> Tensor:
+    """The median of the last axis, NaN largest; ``torch.median`` would take the lower of the middle two."""
+    x, n = x.sort(dim=-1, descending=True, stable=True).values, x.shape[-1]
+    return (x[..., (n - 1) // 2] + x[..., n // 2]) / 2
 
 
 def _multiply(share: Any, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The kinds of responses: every number that is read from a region, with its gradients, in plain PyTorch.
 
 Each is a unit (``unit.py`` lists the parts): most are here, means with a learned number in ``means.py`` and the
-one that sorts in ``rank.py``. ``UNITS`` names them all.
+those that sort in ``rank.py``. ``UNITS`` names them all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..program import Kind
 from .means import AbsPower, LogSumExp, Power, Soft
-from .rank import Rank
+from .rank import Median, Rank
 from .unit import Cell, Counts, Unit
 
 
@@ -170,4 +170,5 @@ UNITS: dict[Kind, type[Unit]] = {
     Kind.ABS_POWER: AbsPower,
     Kind.RANK: Rank,
     Kind.BLUR: Blur,
+    Kind.MEDIAN: Median,
 }

@@ -3,11 +3,11 @@
 ====================================  ===============================================================================
 private name                          what it is for, and what happens in a torch without it
 ====================================  ===============================================================================
-``forward_ad._current_level``         whether tangents may exist; without it every call fails, since a formula for
-                                      reverse mode would silently give a tangent of zero
+``forward_ad._current_level``         whether tangents may exist; without it import fails, since a formula for reverse
+                                      mode would silently give a tangent of zero
 ``torch._C._functorch``               which derivatives torch.func is taking; import fails without
-``torch._C._after_autograd_keyset``,  the operator below its autograd kernel, as torch's own do;
-``_AutoDispatchBelowAutograd``,       import fails, and ``make test-torch`` shows it
+``torch._C._after_autograd_keyset``,  the operator below its autograd kernel, as torch's own do; import fails without
+``_AutoDispatchBelowAutograd``,
 ``_handle.redispatch_boxed``
 ``_dispatch_tls_is_dispatch_key_…``,  whether autograd is off although gradients are enabled; import fails without
 ``DispatchKey``
@@ -37,10 +37,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["TorchDispatchMode"]  # for others to import from here
 
-_FUNCTORCH = torch._C._functorch
+
+def _require(path: str) -> Any:
+    """A private name of torch; ImportError in one sentence where it is missing."""
+    value: Any = torch
+    for part in path.split("."):
+        if not hasattr(value, part):
+            raise ImportError(f"learnpool: wanted a torch with torch.{path}, got torch {torch.__version__}")
+        value = getattr(value, part)
+    return value
+
+
+_require("autograd.forward_ad._current_level")  # a number that changes: read where it is used
+_FUNCTORCH = _require("_C._functorch")
 _DERIVATIVES = (_FUNCTORCH.TransformType.Grad, _FUNCTORCH.TransformType.Jvp)
-_AFTER_AUTOGRAD = torch._C._after_autograd_keyset
-_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
+_AFTER_AUTOGRAD = _require("_C._after_autograd_keyset")
+_AUTOGRAD = _require("_C.DispatchKey.AutogradFunctionality")
+_BelowAutograd = _require("_C._AutoDispatchBelowAutograd")
+_is_excluded = _require("_C._dispatch_tls_is_dispatch_key_excluded")
+_get_schemas = _require("_C._jit_get_schemas_for_operator")
 
 is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 
@@ -82,7 +97,7 @@ def choose_form(*tensors: Any) -> Form:
         return Form.NO_GRAD
     if tensors and _FUNCTORCH.peek_interpreter_stack() is None:
         # In inference mode and below another operator's autograd, gradients may be enabled, but nothing records them.
-        if torch._C._dispatch_tls_is_dispatch_key_excluded(_AUTOGRAD):
+        if _is_excluded(_AUTOGRAD):
             return Form.NO_GRAD
         if has_torch_function_variadic(*tensors):
             return Form.OPERATOR
@@ -119,7 +134,7 @@ def bind_redispatch(operator: Any) -> Callable[..., Any]:
     redispatch = operator._handle.redispatch_boxed
 
     def call(keyset: Any, *inputs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
+        with _BelowAutograd():
             return redispatch(keyset & _AFTER_AUTOGRAD, *inputs)
 
     return call
@@ -127,7 +142,7 @@ def bind_redispatch(operator: Any) -> Callable[..., Any]:
 
 def call_below(operator: Any, *inputs: Any) -> Any:
     """The operator without its autograd kernel, which is Python and takes half the time of a small call."""
-    with torch._C._AutoDispatchBelowAutograd():
+    with _BelowAutograd():
         return operator(*inputs)
 
 
@@ -140,7 +155,7 @@ def call_backward(operator: Any, *inputs: Any) -> Any:
 
 def is_defined(name: str) -> bool:
     """Whether an operator has a schema already."""
-    return bool(torch._C._jit_get_schemas_for_operator(name))
+    return bool(_get_schemas(name))
 
 
 def is_wrapped(x: Tensor) -> bool:

@@ -211,3 +211,11 @@ def fill_signature(function: Callable[..., Any], source: Callable[..., Any]) -> 
         parameter for parameter in inspect.signature(source).parameters.values() if parameter.name not in own.parameters
     ]
     return own.replace(parameters=sorted(remaining + passed, key=lambda parameter: parameter.kind))
+
+
+def check_arguments(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
+    """Raise TypeError in the words of ``name`` if the arguments do not fit its signature."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None

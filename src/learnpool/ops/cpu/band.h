@@ -7,8 +7,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Whole vectors of regions, one behind another.
 struct Band {
@@ -25,16 +24,6 @@ struct Row {
 
   INLINE Vec<A> at(int64_t i) const { return load<Vec<A>>(data + i * step); }
 };
-
-// Kinds whose send() only passes on what reaches them.
-template <class U>
-constexpr bool PLAIN = false;
-template <class A, bool CAREFUL>
-constexpr bool PLAIN<Max<A, CAREFUL>> = true;
-template <class A, bool CAREFUL>
-constexpr bool PLAIN<Min<A, CAREFUL>> = true;
-template <class A, bool CAREFUL>
-constexpr bool PLAIN<Dot<A, CAREFUL>> = true;
 
 // Inner products, whose slots lie one behind another: those with learned weights first, then constants.
 inline std::vector<int64_t> list_dots(const Program& program) {
@@ -183,5 +172,4 @@ void flush_sums(const Call& call, const WeightSums<A>& weights, Vec<A>* mix_sums
   }
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

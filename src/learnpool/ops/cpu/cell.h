@@ -5,8 +5,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // The cells under one tap.
 template <class A>
@@ -72,7 +71,11 @@ struct SlotsAt {
 template <class A>
 struct Unit {
   static constexpr int PASSES = 1, SLOTS = 1, TAP_SLOTS = 0;
-  static constexpr bool DOT = false, RECOMPUTES = false;
+  static constexpr bool DOT = false;          // a cell gets c w
+  static constexpr bool PLAIN = false;        // send() only passes on what reaches it
+  static constexpr bool RECOMPUTES = false;   // has no slots for taps if there are many
+  static constexpr bool OWN_WEIGHTS = false;  // treats weights in its own way
+  static constexpr bool SAMPLED = false;      // needs random numbers
 
   template <int PASS>
   INLINE void begin(const Region<A>&) {}
@@ -107,11 +110,4 @@ constexpr int64_t count_tap_slots(int64_t taps, bool backward) {
   return !backward || (U::RECOMPUTES && taps > FEW) ? 0 : U::TAP_SLOTS * taps;
 }
 
-// Whether a unit needs random numbers; whether it treats weights in its own way.
-template <class U>
-constexpr bool NEEDS_SAMPLE = false;
-template <class U>
-constexpr bool HAS_OWN_WEIGHTS = false;
-
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -7,10 +7,10 @@
 #include "image_respond.h"
 #include "isa.h"
 #include "rows.h"
+#include "tap_tables.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 constexpr int64_t BYTES_AHEAD = 4096;      // along a row, that cells are fetched before they are needed
 constexpr int64_t WINDOW_BYTES = 1 << 18;  // of gradients that collect in scratch: they stay in the second cache
@@ -21,15 +21,11 @@ class ImagePooling {
   using Taps = OutputTaps;
 
  public:
-  explicit ImagePooling(const Call& call) : call_(call), backward_(call.pool.backward), image_(call), output_taps_(call.pool) {
+  explicit ImagePooling(const Call& call)
+      : call_(call), backward_(call.pool.backward), image_(call), output_taps_(call.pool), tables_(image_, output_taps_) {
     Scratch& scratch = image_.scratch;
     fast_ = make_fast_passes(image_);
     careful_ = make_careful_passes(image_);
-    for (TapTable<A>& table : tables_) {
-      table.taps = scratch.take<CellTap>(output_taps_.most);
-      table.weights = scratch.take<A>(call.pool.program.weight_rows() * output_taps_.most);
-      table.dot_weights = scratch.take<A>(int64_t(image_.dots.size()) * output_taps_.most);
-    }
     outputs_.resize(image_.outputs);
     values_ = scratch.take<A>(image_.outputs * image_.width);
     if (image_.per_lane) mix_ = scratch.take<A>(call.pool.program.mix_rows() * image_.responses.size);
@@ -44,26 +40,23 @@ class ImagePooling {
     box_ = call_.items.box(item);
     set_lanes(box_.c1 - box_.c0);
     slice_ = backward_ ? static_cast<A*>(memory.slices) + item * memory.slice : nullptr;
-    for (int64_t i = 0; i < image_.responses.size; ++i) image_.responses.live[i] = i % image_.width < lanes_ ? -1 : 0;
+    for (int64_t i = 0; i < image_.responses.size; ++i) image_.responses.live[i] = i % image_.width < image_.lanes ? -1 : 0;
     if (memory.mix.region == 0) set_mix(0);
     for (int64_t n = box_.n0; n < box_.n1; ++n) pool_image(n);
     if (backward_ && !image_.per_lane) flush(0);
   }
 
  private:
-  static constexpr int64_t TABLES = 4;
   const Call& call_;
   const bool backward_;
   Image<A> image_;
   const Taps output_taps_;
   std::vector<Pass<Image<A>>> fast_, careful_;
-  TapTable<A> tables_[TABLES];
-  int64_t stamps_[TABLES] = {}, stamp_ = 0;  // the last band that used each table; the present band
+  TapTables<A> tables_;
   std::vector<ImageOutput<A>> outputs_;
   A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
   int64_t columns_, ahead_;     // of cells under a band; outputs further on whose cells are fetched
   Items::Box box_{};            // of the present item
-  int64_t lanes_ = 0;           // its channels
   A* slice_ = nullptr;
   bool direct_ = true;  // cells and their gradients are used where they are
   A* cells_ = nullptr;  // else a band's cells are here, [rows][columns_][width]
@@ -76,12 +69,11 @@ class ImagePooling {
   const T* x_ = nullptr;  // of the present image, from the first channel of the item on
   T* gradient_ = nullptr;
 
-  // How many channels there are. Lanes behind them are zeros in scratch.
   void set_lanes(int64_t lanes) {
-    if (lanes == lanes_) return;
-    lanes_ = lanes;
+    if (lanes == image_.lanes) return;
+    image_.lanes = lanes;
     direct_ = std::is_same_v<T, A> && lanes == image_.width;
-    for (TapTable<A>& table : tables_) table.down = {-1, -1};
+    tables_.forget(direct_ ? call_.pool.channels : image_.width, direct_ ? 0 : columns_);
     std::fill_n(values_, image_.responses.size, A(0));
     if (direct_) return;
     if (cells_ == nullptr) take_scratch();
@@ -119,7 +111,8 @@ class ImagePooling {
     if (!image_.per_lane) return image_.responses.set_mix(mix, strides.row);
     const int64_t size = image_.responses.size;
     for (int64_t row = 0; row < call_.pool.program.mix_rows(); ++row) {
-      for (int64_t i = 0; i < size; ++i) mix_[row * size + i] = mix[row * strides.row + std::min(i % image_.width, lanes_ - 1)];
+      for (int64_t i = 0; i < size; ++i)
+        mix_[row * size + i] = mix[row * strides.row + std::min(i % image_.width, image_.lanes - 1)];
     }
     image_.responses.set_mix(mix_, size);
   }
@@ -133,7 +126,7 @@ class ImagePooling {
   void pool_image(int64_t n) {
     const Pooling& pool = call_.pool;
     const int64_t image = n * pool.cells() * pool.channels;
-    for (int64_t c = 0; image_.picks() && c < lanes_; ++c) {
+    for (int64_t c = 0; image_.picks() && c < image_.lanes; ++c) {
       const PlaneKey key = make_plane_key(call_.memory.seeds[n], box_.c0 + c);
       image_.key_low[c] = key.low;
       image_.key_high[c] = key.high;
@@ -163,7 +156,7 @@ class ImagePooling {
   // Zeros, if there are cells that meet no output.
   void clear_cells(int64_t begin, int64_t end) {
     if (output_taps_.covered || gradient_ == nullptr) return;
-    for (int64_t i = begin; i < end; ++i) std::memset(gradient_cells() + i * gradient_step(), 0, sizeof(A) * lanes_);
+    for (int64_t i = begin; i < end; ++i) std::memset(gradient_cells() + i * gradient_step(), 0, sizeof(A) * image_.lanes);
   }
 
   // Push the window on until it holds the cells before `end`; those before `pending` are finished.
@@ -180,50 +173,9 @@ class ImagePooling {
   // The first `count` cells of the window.
   void write_gradients(int64_t count) {
     T* to = gradient_ + window_begin_ * call_.pool.channels;
-    if (lanes_ == image_.width && lanes_ == call_.pool.channels) return convert_row<A>(window_, to, count * lanes_);
-    for (int64_t i = 0; i < count; ++i) convert_row<A>(window_ + i * image_.width, to + i * call_.pool.channels, lanes_);
-  }
-
-  // The table of taps where these two lists meet; null if the present band has used all tables.
-  const TapTable<A>* find_table(const Taps::List& down, const Taps::List& across) {
-    TapTable<A>* free = nullptr;
-    for (int64_t i = 0; i < TABLES; ++i) {
-      if (tables_[i].down.is_same(down) && tables_[i].across.is_same(across)) {
-        stamps_[i] = stamp_;
-        return &tables_[i];
-      }
-      if (stamps_[i] != stamp_) free = &tables_[i];
-    }
-    if (free == nullptr) return nullptr;
-    stamps_[free - tables_] = stamp_;
-    const Taps::Tap* all = output_taps_.taps.data();
-    const int64_t channels = call_.pool.channels, width = image_.width, step = gradient_step();
-    CellTap* here = free->taps;
-    for (int64_t i = down.begin; i < down.end; ++i) {
-      for (int64_t j = across.begin; j < across.end; ++j) {
-        const int64_t cell = all[i].cell + all[j].cell;
-        const int64_t from = direct_ ? cell * channels : ((i - down.begin) * columns_ + all[j].cell) * width;
-        *here++ = {all[i].tap + all[j].tap, from, cell * step, all[i].fresh && all[j].fresh};
-      }
-    }
-    free->down = down;
-    free->across = across;
-    free->count = here - free->taps;
-    set_weights(*free, 0);
-    return free;
-  }
-
-  void set_weights(TapTable<A>& table, int64_t region) {
-    const Parameter& strides = call_.memory.weight;
-    const A* weight = static_cast<const A*>(strides.data) + region * strides.region;
-    for (int64_t row = 0; !image_.per_lane && row < call_.pool.program.weight_rows(); ++row) {
-      for (int64_t i = 0; i < table.count; ++i) {
-        table.weights[row * table.count + i] = weight[row * strides.row + table.taps[i].tap * strides.tap];
-      }
-    }
-    for (int64_t d = 0; d < int64_t(image_.dots.size()); ++d) {
-      std::copy_n(table.weights + image_.dot_row(d) * table.count, table.count, table.dot_weights + d * table.count);
-    }
+    if (image_.lanes == image_.width && image_.lanes == call_.pool.channels)
+      return convert_row<A>(window_, to, count * image_.lanes);
+    for (int64_t i = 0; i < count; ++i) convert_row<A>(window_ + i * image_.width, to + i * call_.pool.channels, image_.lanes);
   }
 
   // Outputs from `ow` of a row on; returns how many.
@@ -231,11 +183,11 @@ class ImagePooling {
     const Pooling& pool = call_.pool;
     const Memory& memory = call_.memory;
     const int64_t region = row * pool.w.out + ow, most = std::min(image_.outputs, pool.w.out - ow);
-    ++stamp_;
+    tables_.begin_band();
     int64_t count = 0;
     for (; count < most && describe_output(count, row, ow + count); ++count) {
     }
-    if (memory.weight.region != 0) set_weights(const_cast<TapTable<A>&>(*outputs_[0].table), region);
+    if (memory.weight.region != 0) tables_.set_weights(*outputs_[0].table, region);
     if (memory.mix.region != 0) set_mix(region);
     place_cells(row, ow, count);
     const ImageBand<A> outputs{outputs_.data(), count};
@@ -249,8 +201,8 @@ class ImagePooling {
       if (values == values_) write_values(first, count);
       return count;
     }
-    if (finite) gather<false>(image_, outputs, lanes_);
-    else gather<true>(image_, outputs, lanes_);
+    if (finite) gather<false>(image_, outputs);
+    else gather<true>(image_, outputs);
     if (!image_.per_lane) image_.responses.commit();
     else add_mix_grad(count);
     if (!image_.per_lane && (memory.dweight.region != 0 || memory.dmix.region != 0)) flush(region);
@@ -269,8 +221,8 @@ class ImagePooling {
     const Memory& memory = call_.memory;
     const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
     ImageOutput<A>& output = outputs_[i];
-    const TapTable<A>* before = i == 0 ? nullptr : outputs_[i - 1].table;
-    const TapTable<A>* table = before != nullptr && across.is_same(before->across) ? before : find_table(down, across);
+    TapTable<A>* before = i == 0 ? nullptr : outputs_[i - 1].table;
+    TapTable<A>* table = before != nullptr && across.is_same(before->across) ? before : tables_.find(down, across);
     if (table == nullptr) return false;
     const int64_t region = row * call_.pool.w.out + ow;
     output.table = table;
@@ -323,11 +275,11 @@ class ImagePooling {
     for (int64_t i = down.begin; !direct_ && i < down.end && begin < end; ++i) {
       const T* from = x_ + (down.first + all[i].cell + begin) * pool.channels;
       A* to = cells_ + (i - down.begin) * columns_ * image_.width;
-      if (lanes_ == image_.width && lanes_ == pool.channels) {
-        convert_row<A>(from, to, (end - begin) * lanes_);
+      if (image_.lanes == image_.width && image_.lanes == pool.channels) {
+        convert_row<A>(from, to, (end - begin) * image_.lanes);
         continue;
       }
-      for (int64_t c = begin; c < end; ++c, from += pool.channels, to += image_.width) convert_row<A>(from, to, lanes_);
+      for (int64_t c = begin; c < end; ++c, from += pool.channels, to += image_.width) convert_row<A>(from, to, image_.lanes);
     }
     for (int64_t i = 0; i < count; ++i) {
       const Taps::List& across = output_taps_.columns[ow + i];
@@ -344,18 +296,18 @@ class ImagePooling {
     const int64_t channels = call_.pool.channels;
     void* memory = backward_ ? const_cast<void*>(call_.memory.grad) : call_.memory.y;
     if constexpr (std::is_same_v<T, A>) {
-      if (direct_ && lanes_ == channels) return static_cast<A*>(memory) + first;
+      if (direct_ && image_.lanes == channels) return static_cast<A*>(memory) + first;
     }
     if (backward_) {
       const T* from = static_cast<const T*>(memory) + first;
-      for (int64_t i = 0; i < count; ++i) convert_row<A>(from + i * channels, values_ + i * image_.width, lanes_);
+      for (int64_t i = 0; i < count; ++i) convert_row<A>(from + i * channels, values_ + i * image_.width, image_.lanes);
     }
     return values_;
   }
 
   void write_values(int64_t first, int64_t count) {
     T* to = static_cast<T*>(call_.memory.y) + first;
-    for (int64_t i = 0; i < count; ++i) convert_row<A>(values_ + i * image_.width, to + i * call_.pool.channels, lanes_);
+    for (int64_t i = 0; i < count; ++i) convert_row<A>(values_ + i * image_.width, to + i * call_.pool.channels, image_.lanes);
   }
 
   // Where lanes have their own.
@@ -364,11 +316,10 @@ class ImagePooling {
       const A* from = image_.responses.pending(row);
       for (int64_t i = 0; i < count; ++i) {
         A* to = outputs_[i].dmix + row * call_.memory.dmix.row;
-        for (int64_t c = 0; c < lanes_; ++c) to[c] += from[i * image_.width + c];
+        for (int64_t c = 0; c < image_.lanes; ++c) to[c] += from[i * image_.width + c];
       }
     }
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -5,24 +5,16 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // exp(-r) for |r| <= ln(2) / 2, by powers of r: among polynomials of that degree that begin with 1 (float64: 1 - r), the one whose
 // largest relative error is the smallest, 9.2e-8 and 1.1e-17. A Taylor series needs two terms more.
+// clang-format off
 template <class A>
-constexpr A EXPONENTIAL[] = {1,
-                             -1,
-                             0.5000000000000011,
-                             -0.16666666666666413,
-                             0.04166666666652995,
-                             -0.008333333333494721,
-                             0.0013888888943693835,
-                             -0.00019841269506163292,
-                             2.4801493025459697e-05,
-                             -2.7557586603557855e-06,
-                             2.7630276922091397e-07,
-                             -2.5000035272457677e-08};
+constexpr A EXPONENTIAL[] = {
+    1, -1, 0.5000000000000011, -0.16666666666666413, 0.04166666666652995, -0.008333333333494721, 0.0013888888943693835,
+    -0.00019841269506163292, 2.4801493025459697e-05, -2.7557586603557855e-06, 2.7630276922091397e-07, -2.5000035272457677e-08};
+// clang-format on
 template <>
 constexpr float EXPONENTIAL<float>[] = {1, -0.9999997f, 0.4999915f, -0.16667648f, 0.041897867f, -0.008289733f};
 
@@ -93,38 +85,14 @@ constexpr float LOGARITHM[] = {1.442695f,    -0.72134733f, 0.48091063f,  -0.3607
 constexpr float LOGARITHM_NEAR_1[] = {1.442695f, -0.72136223f, 0.48115522f, -0.34435794f};
 
 // 1 / c and log2(c) for one c in each 16th of [1, 2): its middle, but 1 in the first and 2 in the last, so that log2 is exact at 1.
-constexpr float INVERSES[] = {1,
-                              0.914285719f,
-                              0.864864886f,
-                              0.820512831f,
-                              0.780487776f,
-                              0.744186044f,
-                              0.711111128f,
-                              0.680851042f,
-                              0.653061211f,
-                              0.627451003f,
-                              0.603773594f,
-                              0.581818163f,
-                              0.561403513f,
-                              0.542372882f,
-                              0.524590135f,
-                              0.5f};
-constexpr float LOGARITHMS[] = {0,
-                                0.129283011f,
-                                0.209453329f,
-                                0.285402209f,
-                                0.357552052f,
-                                0.426264763f,
-                                0.491853058f,
-                                0.554588914f,
-                                0.614709854f,
-                                0.67242527f,
-                                0.727920413f,
-                                0.781359732f,
-                                0.832889974f,
-                                0.882643044f,
-                                0.930737436f,
-                                1};
+// clang-format off
+constexpr float INVERSES[] = {
+    1, 0.914285719f, 0.864864886f, 0.820512831f, 0.780487776f, 0.744186044f, 0.711111128f, 0.680851042f, 0.653061211f,
+    0.627451003f, 0.603773594f, 0.581818163f, 0.561403513f, 0.542372882f, 0.524590135f, 0.5f};
+constexpr float LOGARITHMS[] = {
+    0, 0.129283011f, 0.209453329f, 0.285402209f, 0.357552052f, 0.426264763f, 0.491853058f, 0.554588914f, 0.614709854f,
+    0.67242527f, 0.727920413f, 0.781359732f, 0.832889974f, 0.882643044f, 0.930737436f, 1};
+// clang-format on
 
 // log2(u) of normal positive numbers; of others anything. u is m 2^e. In float64 m is in [sqrt(1/2), sqrt(2)), and ln m = 2
 // artanh(s), s = (m - 1) / (m + 1). In float32 a polynomial takes less time than the division, and 16 shorter ones, if a register
@@ -172,5 +140,4 @@ INLINE Vec<A> take_root(Vec<A> v) {
   return root;
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -5,8 +5,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Halves are torch's types. They are converted here, because loops over torch's own conversions do not become vectors.
 typedef uint16_t HalfBits __attribute__((vector_size(LEARNPOOL_BYTES / 2)));
@@ -140,5 +139,4 @@ INLINE void store_as(T* p, Vec<A> v, int64_t count) {
   else store_first(raw, narrow<T>(v), count);
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -12,8 +12,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // A tap of an output: where its cell begins, and the cell's gradient, counted from those of the first one listed. fresh: no output
 // before this one met the cell.
@@ -26,7 +25,7 @@ struct CellTap {
 template <class A>
 struct TapTable {
   OutputTaps::List down{-1, -1}, across{-1, -1};
-  int64_t count = 0;
+  int64_t count = 0, band = 0;  // the last band that used it
   CellTap* taps = nullptr;
   A *weights = nullptr, *dot_weights = nullptr;
 };
@@ -34,7 +33,7 @@ struct TapTable {
 // One output of a band.
 template <class A>
 struct ImageOutput {
-  const TapTable<A>* table;
+  TapTable<A>* table;
   int64_t at;       // its first channel in maps
   const A* x;       // its first cell
   A* dx;            // and that one's gradient, or null
@@ -62,6 +61,7 @@ struct Image : ImageMemory, Pipeline<A> {
   using Span = ImageBand<A>;
   const int64_t width;    // from output to output of a band: channels in whole vectors
   const int64_t outputs;  // of a band, at most
+  int64_t lanes = 0;      // channels of the present item; lanes behind them are zeros in scratch
   const A* zeros;
   uint32_t *key_low, *key_high;  // of random picks in the present image, by channel of the item
   // The present image in memory, from the first channel of the item on: cells and their gradients, or null; bytes of a number and
@@ -87,10 +87,18 @@ struct Image : ImageMemory, Pipeline<A> {
   // The weights of an output's channels from c on.
   void describe_weights(const ImageOutput<A>& output, int64_t row, int64_t c, Region<A>& region) const {
     const Parameter& strides = this->call.memory.weight;
-    region.taps = this->call.pool.taps();
     region.per_lane = this->per_lane;
+    if (row < 0) return;
     region.weights = output.weight + row * strides.row + (this->per_lane ? c : 0);
     region.step = strides.tap;
+  }
+
+  // f(place in maps, where the gradients of its weights begin) for every vector of a band.
+  template <class F>
+  void for_each_vector(const Span& band, F f) const {
+    for (int64_t o = 0; o < band.count; ++o) {
+      for (int64_t c = 0; c < width; c += LANES<A>) f(band.outputs[o].at + c, band.outputs[o].dweight + c);
+    }
   }
 
   // In image_respond.h.
@@ -122,5 +130,4 @@ struct Image : ImageMemory, Pipeline<A> {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -7,8 +7,7 @@
 #include "responses.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // What the cells of COUNT taps from tap i on receive; the first tap to write to a cell adds to zeros instead. DOTS: how many
 // responses give c w, if known.
@@ -104,7 +103,7 @@ void gather_group(const Image<A>& image, const ImageBand<A>& band) {
 }
 
 template <bool CAREFUL, class A>
-void gather_cells(const Image<A>& image, const ImageBand<A>& band) {
+void gather_cells(const Image<A>& image, const ImageBand<A>& band, std::bool_constant<CAREFUL>) {
   bool begins = !image.has_statistics && image.dots.empty() && !image.others.empty();
   if (!begins) gather_group(image, band);
   for (int64_t r : image.others) {
@@ -157,7 +156,7 @@ void accumulate_rows(const Image<A>& image, const ImageOutput<A>* outputs, int64
 
 // Where channels have their own weights.
 template <class A>
-void accumulate_by_lane(const Image<A>& image, const ImageOutput<A>& output, int64_t lanes) {
+void accumulate_by_lane(const Image<A>& image, const ImageOutput<A>& output) {
   using V = Vec<A>;
   const Parameter& strides = image.call.memory.dweight;
   for (int64_t d = 0; d < image.learned_dots; ++d) {
@@ -166,17 +165,17 @@ void accumulate_by_lane(const Image<A>& image, const ImageOutput<A>& output, int
       const CellTap& tap = output.table->taps[i];
       A* to = output.dweight + image.dot_row(d) * strides.row + tap.tap * strides.tap;
       // Lanes past the end add zeros.
-      for (int64_t c = 0; c < lanes; c += LANES<A>) {
+      for (int64_t c = 0; c < image.lanes; c += LANES<A>) {
         store(to + c, load<V>(to + c) + load<V>(grads + c) * load<V>(output.x + tap.from + c));
       }
     }
   }
 }
 
-template <class A>
-void accumulate_weight_grad(const Image<A>& image, const ImageBand<A>& band, int64_t lanes) {
+template <bool CAREFUL, class A>
+void accumulate_weight_grad(const Image<A>& image, const ImageBand<A>& band, std::bool_constant<CAREFUL>) {
   const int64_t rows = image.learned_dots;
-  for (int64_t o = 0; image.per_lane && o < band.count; ++o) accumulate_by_lane(image, band.outputs[o], lanes);
+  for (int64_t o = 0; image.per_lane && o < band.count; ++o) accumulate_by_lane(image, band.outputs[o]);
   if (image.per_lane) return;
   for (int64_t begin = 0, end; begin < band.count; begin = end) {
     const ImageOutput<A>* outputs = band.outputs + begin;
@@ -195,44 +194,4 @@ void accumulate_weight_grad(const Image<A>& image, const ImageBand<A>& band, int
   }
 }
 
-// The gradient of the weights of a kind that treats them in its own way.
-template <class U, class A>
-void accumulate_own_weights(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
-  using V = Vec<A>;
-  const Responses<A>& responses = image.responses;
-  const Parameter& strides = image.call.memory.dweight;
-  const int64_t row = image.call.pool.program.responses[r].weight, taps = image.call.pool.taps();
-  if (row >= image.call.pool.program.weights) return;
-  for (int64_t o = 0; o < band.count; ++o) {
-    const ImageOutput<A>& output = band.outputs[o];
-    for (int64_t c = 0; c < image.width; c += LANES<A>) {
-      const int64_t at = output.at + c;
-      Region<A> region{};
-      region.n = load<V>(responses.n + at);
-      region.taps = taps;
-      const Mask<A> live = load<Mask<A>>(responses.live + at);
-      U::weigh(SlotsAt<A, false>{responses.slot(r) + at, responses.size, {}}, region, [&](int64_t k, V grad) ALWAYS_INLINE {
-        grad = (V)((Mask<A>)grad & live);  // lanes past the end add zeros
-        A* to = output.dweight + row * strides.row + k * strides.tap + c;
-        if (image.per_lane) store(to, load<V>(to) + grad);
-        else image.sums.data[row * taps + k] += grad;
-      });
-    }
-  }
-}
-
-template <bool CAREFUL, class A>
-void gather(const Image<A>& image, const ImageBand<A>& band, int64_t lanes) {
-  const Pooling& pool = image.call.pool;
-  if (pool.weight_grad) accumulate_weight_grad(image, band, lanes);
-  for (size_t i = 0; pool.weight_grad && i < image.others.size(); ++i) {
-    with_unit<A, CAREFUL>(pool.program.responses[image.others[i]].kind, [&](auto unit) {
-      using U = typename decltype(unit)::Unit;
-      if constexpr (HAS_OWN_WEIGHTS<U>) accumulate_own_weights<U>(image, image.others[i], band);
-    });
-  }
-  if (image.call.pool.input_grad) gather_cells<CAREFUL>(image, band);
-}
-
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -7,8 +7,7 @@
 #include "responses.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // The taps of a vector of channels; all of them exist.
 template <class A, bool PER_LANE>
@@ -43,17 +42,14 @@ void Image<A>::respond_alone(const Image& image, const Pass<Image>& pass, const 
     for (int64_t c = 0; c < image.width; c += LANES<A>) {
       if (pass.is_first) image.prefetch(output, c);
       const int64_t at = output.at + c;
-      Region<A> region{};
-      region.n = load<V>(responses.n + at);
-      region.divisor = load<V>(responses.divisor + at);
+      Region<A> region = image.describe_region(response, at);
       region.first = Mask<A>{} + Lane<A>(output.table->count == 0 ? -1 : output.table->taps[0].tap);
-      if (response.scalar >= 0) region.theta = responses.theta(response.scalar, {at, 0}).at(0);
-      if constexpr (NEEDS_SAMPLE<U>) {
+      if constexpr (U::SAMPLED) {
         const Bits<A> low = load<Bits<A>>(image.key_low + c), high = load<Bits<A>>(image.key_high + c);
         region.sample = to_uniform<A>(hash<Bits<A>>(output.number - Bits<A>{}, low, high));
       }
       region.tap_slots = responses.template tap_slots<U>(pass.response, at);
-      if constexpr (HAS_OWN_WEIGHTS<U>) image.describe_weights(output, response.weight, c, region);
+      if constexpr (U::OWN_WEIGHTS) image.describe_weights(output, response.weight, c, region);
       U unit = make_unit<U>(region);
       add_taps<false>(unit, ChannelTaps<A, PER_LANE>{image, output, c, response.weight}, region);
       const Mask<A> live = load<Mask<A>>(responses.live + at);
@@ -136,5 +132,4 @@ auto Image<A>::choose_group(const Image& image, bool statistics, int64_t dots)
   return LEARNPOOL_ISA::choose_group<ImageGroup<A>, -1>(statistics, dots, backward);
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -12,8 +12,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // A vector of outputs of which some do not exist, or some of their cells.
 template <class A>
@@ -255,5 +254,4 @@ class PlaneLayout {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -84,8 +84,8 @@ LEARNPOOL_EXPORT int64_t learnpool_decode(const int64_t* numbers, int64_t count,
 
 }  // namespace learnpool
 
-// The schemas live here so that C++ programs have them too (AOTInductor's, above all); operator.py defines the same ones where
-// this library is absent.
+// The schemas live here so that C++ programs have them too (AOTInductor's, above all); registration.py defines the same ones
+// where this library is absent.
 #define LEARNPOOL_WINDOW "int[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil_mode"
 #define LEARNPOOL_STOCHASTIC "Tensor x, Tensor? seed, " LEARNPOOL_WINDOW
 #define LEARNPOOL_POOL "Tensor x, Tensor weight, Tensor mix, int[] program, " LEARNPOOL_WINDOW ", bool count_include_pad"

@@ -8,8 +8,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // What Soft and LogSumExp share: x* with the largest theta x, d = x - x*, e = exp(theta d), and sums of e, e d and e d^2. A cell
 // whose e is 0 counts for nothing, be it -inf.
@@ -22,7 +21,8 @@ struct Exponentials : Unit<A> {
   TapSlots<A> to;
 
   INLINE Exponentials() : theta{}, star{}, key(broadcast<A>(-std::numeric_limits<A>::infinity())), e0{}, e1{}, e2{}, found{} {}
-  // exp(theta d); 0 where it is smaller than any normal number, or, of numbers that are all finite, close to the smallest.
+  // exp(theta d); 0 where it is smaller than any normal number. Not CAREFUL: at least about the smallest, so that a far cell would
+  // count; `find_witness` is infinite long before that shows, and where theta x overflows.
   static INLINE Vec<A> weigh(Vec<A> theta, Vec<A> d) {
     return CAREFUL ? exponentiate<A>(theta * d) : raise_two<A>(theta * LOG2E<A> * d);
   }
@@ -51,6 +51,7 @@ struct Exponentials : Unit<A> {
       e2 += e * d * d;
     }
   }
+  INLINE Vec<A> find_witness(Vec<A> y) const { return y + key + e2 * A(1e30); }
   // Of a cell, with slots 1: x*, 2: theta, then e of each tap.
   template <int SLOTS, class Slots>
   static INLINE void load(const Slots& slots, Vec<A> x, Lane<A> tap, Vec<A>& d, Vec<A>& e) {
@@ -75,7 +76,7 @@ struct Soft : Exponentials<A, CAREFUL> {
     slots.store(3, inverse);
     slots.store(4, mean);
     slots.store(5, this->e2 * inverse - mean * mean);
-    return this->star + mean;
+    return this->find_witness(mean);
   }
   template <class Slots>
   static INLINE Vec<A> send(Vec<A> c, const Region<A>& region, const Slots& slots) {
@@ -106,7 +107,7 @@ struct LogSumExp : Exponentials<A, CAREFUL> {
     slots.store(2, this->theta);
     slots.store(3, A(1) / this->e0);
     slots.store(4, (this->e1 / this->e0 - log) / this->theta);
-    return y;
+    return this->find_witness(y);
   }
   template <class Slots>
   static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
@@ -183,5 +184,4 @@ struct Power : Unit<A> {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

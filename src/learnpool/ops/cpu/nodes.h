@@ -9,8 +9,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // p left + (1 - p) right; a proportion of exactly 1 or 0 does not read the other side. EXACT: else it may, as that only matters
 // where the result is infinite or NaN, and then everything is computed again, or -0.
@@ -253,7 +252,7 @@ class Nodes {
     const Response& response = program_.responses[r];
     A* first = responses_.slot(r) + band.at;
     const A* c = received_[r];
-    if (!CAREFUL && PLAIN<U> && c == first) return;
+    if (!CAREFUL && U::PLAIN && c == first) return;
     const bool learns = response.scalar >= 0 && response.scalar < program_.mixes();
     V all{};
     for (int64_t at = 0; at < band.size(); at += LANES<A>) {
@@ -273,5 +272,4 @@ class Nodes {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -4,8 +4,7 @@
 #include "headers.h"
 #include "isa.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // The taps of every output of an image that meet a cell. Rows and columns apart: tap and cell of an output are sums of the two.
 // Neighbours whose taps lie alike, as inside an image almost all do, share a list.
@@ -109,5 +108,4 @@ class OutputTaps {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

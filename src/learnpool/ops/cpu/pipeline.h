@@ -9,8 +9,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Inner products that are summed up together: as many as there are registers for.
 constexpr int64_t MOST_DOTS = LEARNPOOL_BYTES == 64 ? 7 : 4;
@@ -50,6 +49,16 @@ struct Pipeline {
 
   // Row of weight of an inner product.
   int64_t dot_row(int64_t d) const { return call.pool.program.responses[dots[d]].weight; }
+
+  // The regions of a vector, beside their cells and weights.
+  INLINE Region<A> describe_region(const Response& response, int64_t at) const {
+    Region<A> region{};
+    region.n = load<Vec<A>>(responses.n + at);
+    region.divisor = load<Vec<A>>(responses.divisor + at);
+    region.taps = call.pool.taps();
+    if (response.scalar >= 0) region.theta = responses.theta(response.scalar, {at, 0}).at(0);
+    return region;
+  }
 
   bool picks() const { return call.pool.program.responses[0].kind == Kind::Pick; }
 
@@ -145,6 +154,42 @@ std::vector<Pass<Source>> make_fast_passes(const Source& source) {
   return passes;
 }
 
+// The gradient of the weights of a kind that treats them in its own way.
+template <class U, class Source, class Span>
+void accumulate_own_weights(const Source& source, int64_t r, const Span& span) {
+  using A = typename Source::Number;
+  const Responses<A>& responses = source.responses;
+  const Response& response = source.call.pool.program.responses[r];
+  const Parameter& strides = source.call.memory.dweight;
+  const int64_t row = response.weight, taps = source.call.pool.taps();
+  if (row < 0 || row >= source.call.pool.program.weights) return;
+  source.for_each_vector(span, [&](int64_t at, A* dweight) {
+    const Mask<A> live = load<Mask<A>>(responses.live + at);
+    const SlotsAt<A, false> slots{responses.slot(r) + at, responses.size, {}};
+    U::weigh(slots, source.describe_region(response, at), [&](int64_t k, Vec<A> grad) ALWAYS_INLINE {
+      grad = (Vec<A>)((Mask<A>)grad & live);
+      A* to = dweight + row * strides.row + k * strides.tap;
+      if (source.per_lane) store(to, load<Vec<A>>(to) + grad);
+      else source.sums.data[row * taps + k] += grad;
+    });
+  });
+}
+
+// From what reaches the responses of a span to all gradients.
+template <bool CAREFUL, class Source, class Span>
+void gather(const Source& source, const Span& span) {
+  const Pooling& pool = source.call.pool;
+  constexpr std::bool_constant<CAREFUL> careful;
+  if (pool.weight_grad) accumulate_weight_grad(source, span, careful);
+  for (size_t i = 0; pool.weight_grad && i < source.others.size(); ++i) {
+    with_unit<typename Source::Number, CAREFUL>(pool.program.responses[source.others[i]].kind, [&](auto unit) {
+      using U = typename decltype(unit)::Unit;
+      if constexpr (U::OWN_WEIGHTS) accumulate_own_weights<U>(source, source.others[i], span);
+    });
+  }
+  if (pool.input_grad) gather_cells(source, span, careful);
+}
+
 // The function of a group of responses: GROUP::respond<TAPS, STATISTICS, DOTS, BACKWARD>.
 template <class Group, int TAPS>
 auto choose_group(bool statistics, int64_t dots, bool backward) {
@@ -160,5 +205,4 @@ auto choose_group(bool statistics, int64_t dots, bool backward) {
   }
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

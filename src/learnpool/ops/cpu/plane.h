@@ -9,8 +9,7 @@
 #include "scratch.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Scratch and layout, which the pipeline is made for.
 template <class A>
@@ -69,10 +68,16 @@ struct Plane : PlaneMemory<A>, Pipeline<A> {
   // The weights of the regions from `at` on.
   void describe_weights(int64_t row, int64_t at, Region<A>& region) const {
     const Parameter& strides = call.memory.weight;
-    region.taps = call.pool.taps();
     region.per_lane = this->per_lane;
+    if (row < 0) return;
     region.weights = this->per_lane ? weight + row * strides.row + at : dense + row * region.taps;
     region.step = this->per_lane ? strides.tap : 1;
+  }
+
+  // f(place in maps, where the gradients of its weights begin) for every vector of a piece.
+  template <class F>
+  void for_each_vector(const Piece& piece, F f) const {
+    for (int64_t b = piece.begin; b < piece.end; ++b) f(layout.blocks[b].at, dweight + layout.blocks[b].at);
   }
 
   Band get_band(const Run& run) const { return {layout.blocks[run.begin].at, (run.end - run.begin) * LANES<A>}; }
@@ -103,5 +108,4 @@ struct Plane : PlaneMemory<A>, Pipeline<A> {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -8,8 +8,7 @@
 #include "responses.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // The gradient of w_d[tap] is the sum of c_d x over all regions, here for ROWS inner products from number d on and STEP taps at a
 // time, so that their sums stay in registers.
@@ -65,7 +64,7 @@ void accumulate_weight_rows(const Plane<A>& plane, const Piece& piece, int64_t d
 }
 
 template <bool CAREFUL, class A>
-void accumulate_weight_grad(const Plane<A>& plane, const Piece& piece) {
+void accumulate_weight_grad(const Plane<A>& plane, const Piece& piece, std::bool_constant<CAREFUL>) {
   const int64_t window = plane.call.pool.taps(), taps = plane.layout.taps == window && sizeof(A) == 4 ? window : -1;
   const int64_t count = plane.learned_dots;
   for (int64_t d = 0, rows; d < count; d += rows) {
@@ -216,7 +215,7 @@ void gather_maps(const Plane<A>& plane, const Piece& piece) {
 }
 
 template <bool CAREFUL, class A>
-void gather_cells(const Plane<A>& plane, const Piece& piece) {
+void gather_cells(const Plane<A>& plane, const Piece& piece, std::bool_constant<CAREFUL>) {
   const size_t dots = plane.dots.size();
   if (plane.per_lane) gather_maps<true, CAREFUL>(plane, piece);
   else if (CAREFUL || plane.layout.taps != 9 || !is_3x3_stride_2(plane.call.pool)) gather_maps<false, CAREFUL>(plane, piece);
@@ -231,42 +230,4 @@ void gather_cells(const Plane<A>& plane, const Piece& piece) {
   }
 }
 
-// The gradient of the weights of a kind that treats them in its own way.
-template <class U, class A>
-void accumulate_own_weights(const Plane<A>& plane, int64_t r, const Piece& piece) {
-  using V = Vec<A>;
-  const Responses<A>& responses = plane.responses;
-  const Parameter& strides = plane.call.memory.dweight;
-  const int64_t row = plane.call.pool.program.responses[r].weight, taps = plane.call.pool.taps();
-  if (row >= plane.call.pool.program.weights) return;
-  for (int64_t b = piece.begin; b < piece.end; ++b) {
-    const int64_t at = plane.layout.blocks[b].at;
-    Region<A> region{};
-    region.n = load<V>(responses.n + at);
-    region.taps = taps;
-    const Mask<A> live = load<Mask<A>>(responses.live + at);
-    U::weigh(SlotsAt<A, false>{responses.slot(r) + at, responses.size, {}}, region, [&](int64_t k, V grad) ALWAYS_INLINE {
-      grad = (V)((Mask<A>)grad & live);
-      A* to = plane.dweight + row * strides.row + k * strides.tap + at;
-      if (plane.per_lane) store(to, load<V>(to) + grad);
-      else plane.sums.data[row * taps + k] += grad;
-    });
-  }
-}
-
-// From what reaches the responses of a piece to all gradients.
-template <bool CAREFUL, class A>
-void gather(const Plane<A>& plane, const Piece& piece) {
-  const Pooling& pool = plane.call.pool;
-  if (pool.weight_grad) accumulate_weight_grad<CAREFUL>(plane, piece);
-  for (size_t i = 0; pool.weight_grad && i < plane.others.size(); ++i) {
-    with_unit<A, CAREFUL>(pool.program.responses[plane.others[i]].kind, [&](auto unit) {
-      using U = typename decltype(unit)::Unit;
-      if constexpr (HAS_OWN_WEIGHTS<U>) accumulate_own_weights<U>(plane, plane.others[i], piece);
-    });
-  }
-  if (pool.input_grad) gather_cells<CAREFUL>(plane, piece);
-}
-
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

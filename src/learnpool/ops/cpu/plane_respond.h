@@ -8,8 +8,7 @@
 #include "responses.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // The taps of a vector of outputs. EDGE: some outputs or cells do not exist.
 template <class A, bool PER_LANE, bool EDGE>
@@ -37,19 +36,16 @@ INLINE Vec<A> respond_block(const Plane<A>& plane, const Response& response, int
   using V = Vec<A>;
   const Responses<A>& responses = plane.responses;
   const int64_t at = block.at;
-  Region<A> region{};
-  region.n = load<V>(responses.n + at);
-  region.divisor = load<V>(responses.divisor + at);
-  if (response.scalar >= 0) region.theta = responses.theta(response.scalar, {at, 0}).at(0);
+  Region<A> region = plane.describe_region(response, at);
   if constexpr (EDGE) region.first = block.edge->first;
-  if constexpr (NEEDS_SAMPLE<U>) {
+  if constexpr (U::SAMPLED) {
     region.sample =
         to_uniform<A>(hash<Bits<A>>(load<Bits<A>>(plane.order + at), plane.key.low - Bits<A>{}, plane.key.high - Bits<A>{}));
   }
   const Mask<A> live = load<Mask<A>>(responses.live + at);
   const SlotsAt<A, EDGE> slots{responses.slot(r) + at, responses.size, live};
   region.tap_slots = responses.template tap_slots<U>(r, at);
-  if constexpr (HAS_OWN_WEIGHTS<U>) plane.describe_weights(response.weight, at, region);
+  if constexpr (U::OWN_WEIGHTS) plane.describe_weights(response.weight, at, region);
   U unit = make_unit<U>(region);
   add_taps<EDGE>(unit, BlockTaps<A, PER_LANE, EDGE>{plane, at, response.weight}, region);
   const V witness = unit.finish(region, slots);
@@ -169,5 +165,4 @@ auto Plane<A>::choose_group(const Plane& plane, bool statistics, int64_t dots)
   return LEARNPOOL_ISA::choose_group<PlaneGroup<A>, -1>(statistics, dots, backward);
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -9,8 +9,7 @@
 #include "rows.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Takes planes through scratch, piece by piece: rows in; respond, evaluate, backpropagate, gather; rows out.
 template <class T>
@@ -230,5 +229,4 @@ class PlanePooling {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

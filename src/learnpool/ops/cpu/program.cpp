@@ -22,8 +22,7 @@ class Decoder {
     std::vector<Node>& nodes = program_.nodes;
     while (at_ < numbers_.size()) {
       const int64_t code = read();
-      STD_TORCH_CHECK(code >= 0 && code <= int64_t(Code::GateBy), "learnpool: invalid program: node ", nodes.size(), " has code ",
-                      code);
+      STD_TORCH_CHECK(code >= 0 && code <= LAST_CODE, "learnpool: invalid program: node ", nodes.size(), " has code ", code);
       STD_TORCH_CHECK(int64_t(nodes.size()) < places_, "learnpool: invalid program: node ", nodes.size(), " has no parent");
       STD_TORCH_CHECK(nodes.size() < MOST_NODES, "learnpool: invalid program: more than ", MOST_NODES, " nodes");
       nodes.push_back(read_node(Code(code)));

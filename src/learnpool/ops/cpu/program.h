@@ -1,4 +1,4 @@
-// A tree as program.py flattens it, decoded: what is read from a region (responses), and how that is combined (nodes).
+// A tree as nodes.py flattens it, decoded: what is read from a region (responses), and how that is combined (nodes).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace learnpool {
 
-// As in program.py.
+// As in leaves.py.
 enum class Code : int64_t {
   Max = 0,
   Avg = 1,
@@ -25,9 +25,11 @@ enum class Code : int64_t {
   ConstantFilter = 13,
   Blur = 14,
   GateBy = 15,
+  Median = 16,
 };
+constexpr int64_t LAST_CODE = int64_t(Code::Median);
 
-// As in program.py; behind them stochastic pooling, which no program has: a cell picked at random, and the expected pick.
+// As in leaves.py; behind them stochastic pooling, which no program has: a cell picked at random, and the expected pick.
 enum class Kind : int32_t {
   Max = 0,
   Min = 1,
@@ -40,6 +42,7 @@ enum class Kind : int32_t {
   AbsPower = 8,
   Rank = 9,
   Blur = 10,
+  Median = 11,
   Pick = 100,
   Expect = 101,
 };
@@ -72,6 +75,7 @@ constexpr Leaf LEAVES[] = {
     {Code::Power, Kind::Power, Takes::Number, EXPONENT},
     {Code::AbsPower, Kind::AbsPower, Takes::Number, EXPONENT},
     {Code::Rank, Kind::Rank, Takes::Taps},
+    {Code::Median, Kind::Median},
     {Code::Blur, Kind::Blur, Takes::ConstantTaps},
 };
 

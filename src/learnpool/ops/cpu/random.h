@@ -5,8 +5,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // 32 bits for each lane.
 template <class A>
@@ -42,5 +41,4 @@ INLINE Vec<A> to_uniform(Bits<A> bits) {
   return __builtin_convertvector((Whole)(bits >> 8), Vec<A>) * A(1.0 / (1 << 24));
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -1,6 +1,7 @@
 // The rank response: y = sum of share_j x_(j), x_(0) the largest; equal cells by tap, NaN largest.
 //
-// With K taps and n cells, share_j = sum_k w_k K |[j/n, (j+1)/n) and [k/K, (k+1)/K)|; for n = K that is w_j. Slots: the response,
+// With K taps and n cells, share_j = sum_k w_k K |[j/n, (j+1)/n) and [k/K, (k+1)/K)|; for n = K that is w_j. The median has no
+// weights: the middle cell has the share 1, or the middle two 1/2 each. Slots: the response,
 // then what each tap's cell gets of it, then the sorted cells. Up to nine finite cells are sorted in registers by straight code;
 // for backward each pair of them is compared, which gives every cell its place and so its share. More cells, or cells that are not
 // finite, are inserted one after another and carry their tap numbers along.
@@ -11,8 +12,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Vectors for every tap of a window; on the stack if they are few.
 template <class V>
@@ -67,9 +67,10 @@ constexpr Exchange get_pair(int i) {
   return {i, second};
 }
 
-template <class A, bool CAREFUL>
+template <class A, bool CAREFUL, bool MEDIAN>
 struct Rank : Unit<A> {
   static constexpr int TAP_SLOTS = 2;
+  static constexpr bool OWN_WEIGHTS = true;
   using V = Vec<A>;
   using M = Mask<A>;
 
@@ -132,7 +133,16 @@ struct Rank : Unit<A> {
     }
   }
 
+  // Of the cells at these places.
+  static INLINE V find_median_share(const Region<A>& region, V place) {
+    const V distance = A(2) * place + A(1) - region.n;  // 0 in the middle, 1 and -1 beside it
+    const M beside = (distance * distance == A(1)) & (place < region.n);
+    return distance == A(0) ? broadcast<A>(A(1)) : beside ? broadcast<A>(A(0.5)) : V{};
+  }
+
   static INLINE void compute_shares(const Region<A>& region, TapVectors<V>& shares) {
+    for (int64_t j = 0; MEDIAN && j < region.taps; ++j) shares[j] = find_median_share(region, broadcast<A>(A(j)));
+    if (MEDIAN) return;
     const M whole = region.n == A(region.taps);
     for (int64_t j = 0; j < region.taps; ++j) shares[j] = whole ? region.weight(j) : V{};
     for_each_small_count(region, [&](int64_t n, M has_so_many) ALWAYS_INLINE {
@@ -176,7 +186,9 @@ struct Rank : Unit<A> {
     V share[COUNT];
     for (int i = 0; i < COUNT; ++i) place[i] = M{} + i;
     count_places(x, place, std::make_index_sequence<COUNT*(COUNT - 1) / 2>());
-    if (region.per_lane) {
+    if constexpr (MEDIAN) {
+      for (int i = 0; i < COUNT; ++i) share[i] = find_median_share(region, __builtin_convertvector(place[i], V));
+    } else if (region.per_lane) {
       for (int i = 0; i < COUNT; ++i) {
         share[i] = shares[0];
         for (int j = 1; j < COUNT; ++j) share[i] = place[i] == j ? shares[j] : share[i];
@@ -245,8 +257,4 @@ struct Rank : Unit<A> {
   }
 };
 
-template <class A, bool CAREFUL>
-constexpr bool HAS_OWN_WEIGHTS<Rank<A, CAREFUL>> = true;
-
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

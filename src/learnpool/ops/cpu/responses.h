@@ -5,8 +5,8 @@
 //   SLOTS                     numbers kept for each region; slot 0 is the response, after send() what gather needs
 //   TAP_SLOTS                 numbers kept for each of its taps, behind these, in backward alone
 //   begin<PASS>, add<PASS, LACKS>   LACKS: some of the cells may not exist; x is then 0
-//   finish(region, slots)     writes the slots; returns a number that is infinite or NaN if any cell is, and the unit is not
-//   CAREFUL send(c, region, slots)    from c, what reaches the response, to what its cells need; returns the gradient of theta
+//   finish(region, slots)     writes the slots; returns a number that is infinite or NaN where a unit that is not CAREFUL is wrong
+//   send(c, region, slots)    from c, what reaches the response, to what its cells need; returns the gradient of theta
 //   receive(slots, x, w, tap) what one cell gets
 // theta is the learned number of a unit, w the weight of a tap, n the cells of a region that exist. A unit that is not CAREFUL may
 // assume that all numbers are finite. DOT: a cell gets c w, which is gathered together with the others of this sort.
@@ -21,12 +21,12 @@
 #include "stochastic.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // y = max x. The first maximum receives the gradient; NaN wins, the last of several.
 template <class A, bool CAREFUL>
 struct Max : Winner<A> {
+  static constexpr bool PLAIN = true;
   Vec<A> best, total;
 
   INLINE Max() : best(broadcast<A>(-std::numeric_limits<A>::infinity())), total{} {}
@@ -93,7 +93,7 @@ struct Avg : Unit<A> {
 // y = sum w x: a filter, or a gate's mask.
 template <class A, bool CAREFUL>
 struct Dot : Unit<A> {
-  static constexpr bool DOT = true;
+  static constexpr bool DOT = true, PLAIN = true;
   Vec<A> total{};
 
   // Where there is no cell x is zero, so only a weight that is not finite would show.
@@ -116,6 +116,7 @@ struct Dot : Unit<A> {
 template <class A, bool CAREFUL>
 struct Blur : Dot<A, CAREFUL> {
   static constexpr int SLOTS = 2;
+  static constexpr bool PLAIN = false;
   Vec<A> weights{};
 
   template <int PASS, bool LACKS>
@@ -181,7 +182,7 @@ struct UnitType {
 };
 template <class U, class A>
 INLINE U make_unit(const Region<A>& region) {
-  if constexpr (HAS_OWN_WEIGHTS<U>) return U(region);
+  if constexpr (U::OWN_WEIGHTS) return U(region);
   else return U();
 }
 
@@ -200,12 +201,12 @@ INLINE auto with_unit(Kind kind, F f) {
     case Kind::LogSumExp: return f(UnitType<LogSumExp<A, CAREFUL>>{});
     case Kind::Power: return f(UnitType<Power<A, CAREFUL, false>>{});
     case Kind::AbsPower: return f(UnitType<Power<A, CAREFUL, true>>{});
-    case Kind::Rank: return f(UnitType<Rank<A, CAREFUL>>{});
+    case Kind::Rank: return f(UnitType<Rank<A, CAREFUL, false>>{});
+    case Kind::Median: return f(UnitType<Rank<A, CAREFUL, true>>{});
     case Kind::Pick: return f(UnitType<Pick<A, CAREFUL>>{});
     case Kind::Expect: return f(UnitType<Expect<A, CAREFUL>>{});
   }
   __builtin_unreachable();
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

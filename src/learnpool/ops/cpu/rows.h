@@ -6,8 +6,7 @@
 #include "isa.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 template <class V, int... I>
 INLINE void unzip(V a, V b, V& even, V& odd, std::integer_sequence<int, I...>) {
@@ -143,5 +142,4 @@ INLINE void write_row(T* to, int64_t n, Accumulator<T>* row, Fill fill) {
   }
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -9,8 +9,7 @@
 #include "isa.h"
 #include "planes.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 template <class T>
 void run_type(const Call& call, int64_t begin, int64_t end) {
@@ -30,5 +29,4 @@ void run(const Call& call, int64_t begin, int64_t end) {
   }
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

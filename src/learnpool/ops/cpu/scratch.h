@@ -4,8 +4,7 @@
 #include "headers.h"
 #include "isa.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // Zeros, aligned for vectors, given back all at once.
 class Scratch {
@@ -40,5 +39,4 @@ class Scratch {
   size_t left_ = 0;
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

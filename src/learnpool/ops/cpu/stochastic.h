@@ -8,8 +8,7 @@
 #include "random.h"
 #include "vec.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 // What both begin with: the sum of all likelihoods.
 template <class A>
@@ -35,6 +34,7 @@ struct Likelihoods {
 template <class A, bool CAREFUL>
 struct Pick : Winner<A>, Likelihoods<A> {
   static constexpr int PASSES = 2;
+  static constexpr bool SAMPLED = true;
   Vec<A> value{}, threshold{}, passed{};
 
   // The threshold is less than the total, so that the last tap that begins at or before it has a likelihood; NaN, which no tap
@@ -67,9 +67,6 @@ struct Pick : Winner<A>, Likelihoods<A> {
     return Vec<A>{};
   }
 };
-
-template <class A, bool CAREFUL>
-constexpr bool NEEDS_SAMPLE<Pick<A, CAREFUL>> = true;
 
 // y = sum of likelihood x / total. A cell gets flat + (2 x slope - offset if x > 0). Sums below the smallest normal number count as
 // that, so that their inverse is finite.
@@ -120,5 +117,4 @@ struct Expect : Unit<A>, Likelihoods<A> {
   }
 };
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

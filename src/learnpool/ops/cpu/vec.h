@@ -4,8 +4,7 @@
 #include "headers.h"
 #include "isa.h"
 
-namespace learnpool {
-namespace LEARNPOOL_ISA {
+namespace learnpool::LEARNPOOL_ISA {
 
 using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
@@ -131,5 +130,4 @@ INLINE bool has_nan(Vec<A> v) {
 #endif
 }
 
-}  // namespace LEARNPOOL_ISA
-}  // namespace learnpool
+}  // namespace learnpool::LEARNPOOL_ISA

@@ -217,7 +217,7 @@ def send(
         if BY_TAP[r]:
             for i in tl.static_range(TAPS):
                 tl.store(sent + (SLOTS[r] + i) * rows, slots[r][i], mask=alive)
-            if MASK[1] and RESPONSES[r][1] < WEIGHTS:
+            if MASK[1] and RESPONSES[r][1] >= 0 and RESPONSES[r][1] < WEIGHTS:
                 for place in range(TAPS):
                     value = responses.place(slots[r], place, RESPONSES[r][0], WINDOW, TAPS)
                     tl.store(sent + (SLOTS[r] + TAPS + place) * rows, value, mask=alive)

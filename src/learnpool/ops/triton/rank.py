@@ -1,4 +1,4 @@
-"""``Rank`` for a block of lanes: which place each cell of a region has in the sorted region, and what its weights get.
+"""``Rank`` and ``Median`` for a block of lanes: the place of each cell in the sorted region, and what weights get.
 
 All cells of a region are in registers at once. A cell's rank is the number of cells before it, from comparing all
 pairs; what depends on its rank is computed tap by tap, so nothing is ever permuted.
@@ -79,20 +79,20 @@ def find_shares(
 
 
 @triton.jit
-def finish_rank(
-    state,
-    n,
-    weight,
-    offset,
-    alive,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    SHARED: tl.constexpr,
-    ACC: tl.constexpr,
-):
+def find_median_shares(ranks, n, TAPS: tl.constexpr):
+    """1 for the middle of n cells, or 1/2 for each of the middle two."""
+    shares = ()
+    for i in tl.static_range(TAPS):
+        rank = ranks[i].to(n.dtype)
+        distance = 2 * rank + 1 - n
+        beside = (distance * distance == 1) & (rank < n)
+        shares = shares + (tl.where(distance == 0, 1.0, tl.where(beside, 0.5, 0.0)).to(n.dtype),)
+    return shares
+
+
+@triton.jit
+def finish_rank(state, n, ranks, shares, TAPS: tl.constexpr):
     """y, then the shares, ranks and cells of all taps."""
-    ranks = find_ranks(state, TAPS)
-    shares = find_shares(ranks, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
     y = tl.zeros_like(n)
     cells = ()
     for i in tl.static_range(TAPS):

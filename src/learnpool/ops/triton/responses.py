@@ -36,6 +36,7 @@ POWER = tl.constexpr(int(Kind.POWER))
 ABS_POWER = tl.constexpr(int(Kind.ABS_POWER))
 RANK = tl.constexpr(int(Kind.RANK))
 BLUR = tl.constexpr(int(Kind.BLUR))
+MEDIAN = tl.constexpr(int(Kind.MEDIAN))
 NUMBER = tl.constexpr(-1)  # not a kind: a row of mix, whose gradient is sent as it is
 EPSILON = tl.constexpr(1e-6)  # as in ``ops/responses.py``
 
@@ -45,7 +46,7 @@ class Unit(NamedTuple):
 
     slots: int
     passes: int = 1
-    by_tap: bool = False  # one slot for each tap, ``receive`` is given its own; then one for each place, from ``place``
+    by_tap: bool = False  # one slot for each tap, ``receive`` is given its own; of two, then one for each place
     load: int = 1  # a program covers a part as large as this many others
     taps: int | None = None  # the most it can have; the reference serves larger windows
 
@@ -62,6 +63,7 @@ UNITS = {
     Kind.ABS_POWER: Unit(3, passes=2, load=2),
     Kind.RANK: Unit(2, by_tap=True, load=8, taps=25),
     Kind.BLUR: Unit(1),
+    Kind.MEDIAN: Unit(1, by_tap=True, load=8, taps=25),
 }
 
 
@@ -83,7 +85,7 @@ def begin(KIND: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr):
         return (zero, zero, none, zero, zero, zero)
     elif KIND == POWER or KIND == ABS_POWER:  # max u, s, t
         return (tl.full([BLOCK], EPSILON, ACC), zero, zero)
-    elif KIND == RANK:  # for each tap the cell and whether there is one
+    elif KIND == RANK or KIND == MEDIAN:  # for each tap the cell and whether there is one
         return ()
     elif KIND == BLUR:
         return (zero, zero)
@@ -112,7 +114,7 @@ def add(state, x, exists, counted, w, theta, tap, KIND: tl.constexpr):
     elif KIND == POWER or KIND == ABS_POWER:
         u = lift(x, KIND)
         return (tl.where(exists & ((u > state[0]) | (u != u)), u, state[0]), state[1], state[2])
-    elif KIND == RANK:
+    elif KIND == RANK or KIND == MEDIAN:
         return state + (x, exists)
     elif KIND == BLUR:
         return (tl.where(exists, state[0] + w * x, state[0]), tl.where(exists, state[1] + w, state[1]))
@@ -165,7 +167,12 @@ def finish(
         log = tl.log(state[1] / n) / theta
         return (state[0] * tl.exp(log), state[1], state[2], log)
     elif KIND == RANK:
-        return rank.finish_rank(state, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
+        ranks = rank.find_ranks(state, TAPS)
+        shares = rank.find_shares(ranks, n, weight, offset, alive, WINDOW, TAPS, SHARED, ACC)
+        return rank.finish_rank(state, n, ranks, shares, TAPS)
+    elif KIND == MEDIAN:
+        ranks = rank.find_ranks(state, TAPS)
+        return rank.finish_rank(state, n, ranks, rank.find_median_shares(ranks, n, TAPS), TAPS)
     elif KIND == BLUR:
         return (state[0] / state[1], state[1])
     else:
@@ -189,7 +196,7 @@ def send(c, state, n, theta, KIND: tl.constexpr, TAPS: tl.constexpr):
         return (c / state[3], state[1], theta), c * (state[4] / state[3] - state[2]) / theta
     elif KIND == POWER or KIND == ABS_POWER:
         return (c / n, state[0], theta), c * state[0] / theta * (state[2] / state[1] - state[3])
-    elif KIND == RANK:
+    elif KIND == RANK or KIND == MEDIAN:
         return rank.send_rank(c, state, n, TAPS), c
     elif KIND == BLUR:
         return (c / state[1],), c
@@ -199,7 +206,7 @@ def send(c, state, n, theta, KIND: tl.constexpr, TAPS: tl.constexpr):
 def receive(slots, x, w, tap, KIND: tl.constexpr):
     if KIND == MAX or KIND == MIN:
         return tl.where(slots[1] == tap, slots[0], 0.0)
-    elif KIND == AVG or KIND == RANK:
+    elif KIND == AVG or KIND == RANK or KIND == MEDIAN:
         return slots[0]
     elif KIND == DOT or KIND == BLUR:
         return slots[0] * w

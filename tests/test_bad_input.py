@@ -4,7 +4,26 @@ import pytest
 import torch
 
 from cases import GATED, MIXED, ODD, W, numbers
-from learnpool import GatedPool1d, GatedPool2d, MixedPool2d, Pool2d, StochasticPool2d, TreePool2d
+from learnpool import (
+    Avg,
+    Blur,
+    BlurPool2d,
+    Filter,
+    Gate,
+    GatedPool1d,
+    GatedPool2d,
+    GeMPool2d,
+    LogSumExp,
+    Max,
+    MaxBlurPool2d,
+    MixedPool2d,
+    Pool2d,
+    Power,
+    Soft,
+    StochasticPool2d,
+    TreePool2d,
+    make_pool,
+)
 from learnpool import functional as LF
 from learnpool.ops import cpu, stochastic
 
@@ -54,7 +73,7 @@ CASES = {
     "few gates": (lambda: LF.tree_pool2d(X, MASK[None], torch.randn(4, 3, 3), 3), ValueError, "tree_pool2d: 4 leaves need 3 gates, got 1"),
     "gates of another dtype": (lambda: LF.tree_pool2d(X, MASK[None].double(), torch.randn(2, 3, 3), 3), TypeError, "tree_pool2d: gates and leaves must be of one dtype and device"),
     "gates and leaves apart": (lambda: LF.tree_pool2d(X, torch.randn(1, 3, 1, 1, 3, 3), torch.randn(2, 4, 1, 1, 3, 3), 3), ValueError, "tree_pool2d: gates and leaves must broadcast, got"),
-    "missing weight": (lambda: LF.pool2d(X, ODD, None, torch.rand(1), 3), ValueError, "pool2d: the tree needs 4 rows of weight, got shape"),
+    "missing weight": (lambda: LF.pool2d(X, ODD, None, torch.rand(1), 3), ValueError, "pool2d: the tree needs 4 rows of weight, got none"),
     "needless mix": (lambda: LF.pool2d(X, GATED, MASK[None], torch.rand(1), 3), ValueError, "pool2d: the tree needs 0 rows of mix, got shape"),
     "double mask": (lambda: LF.gated_pool2d(X, MASK.double(), 3), TypeError, "gated_pool2d: mask must be float32 like the input, got float64"),
     "half mask": (lambda: LF.gated_pool2d(X, MASK.half(), 3), TypeError, "gated_pool2d: mask must be float32 like the input, got float16"),
@@ -78,7 +97,31 @@ CASES = {
     "grid": (lambda: GatedPool2d(3, grid=(1, 2, 3)), ValueError, r"GatedPool2d: grid must be one int or 2, got \(1, 2, 3\)"),
     "dtype": (lambda: GatedPool2d(3, dtype=torch.int32), TypeError, f"GatedPool2d: dtype {MANY} torch.int32"),
     "levels": (lambda: TreePool2d(3, levels=0), ValueError, "TreePool2d: levels must be at least 1, got 0"),
-    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"Mix: a must be in \[0, 1\], got 2"),
+    # leaves and gates
+    "power of zero": (lambda: Power(0), ValueError, r"Power: p must be a number in \[1, 64\], got 0"),
+    "negative power": (lambda: GeMPool2d(3, p=-1), ValueError, r"Power: p must be a number in \[1, 64\], got -1"),
+    "power of text": (lambda: Power("3"), TypeError, r"Power: p must be a number in \[1, 64\], got '3'"),
+    "no sharpness": (lambda: LogSumExp(0), ValueError, r"LogSumExp: r must be a number in \[0.1, 100\], got 0"),
+    "soft of NaN": (lambda: Soft(float("nan")), ValueError, "Soft: beta must be a finite number, got nan"),
+    "filter of three": (lambda: Pool2d(Filter([1, 2, 3], learn=False), 3, 2), ValueError, "Pool2d: fixed values must be 9, one for each tap of 3×3, got 3"),
+    "filter of other rows": (lambda: Pool2d(Filter([[1, 2], [3, 4], [5, 6]], learn=False), (2, 3)), ValueError, "Pool2d: values of Filter must be 2×3, got 3×2"),
+    "blur of minus one": (lambda: Blur([1, -1]), ValueError, r"Blur: values must be at least 0 and not all 0, got \[1.0, -1.0\]"),
+    "by of text": (lambda: Gate(Max(), Avg(), by="max"), TypeError, r"Gate: by must be a tree such as Std\(\), got 'max'"),
+    "bias without by": (lambda: Gate(Max(), Avg(), bias=True), ValueError, "Gate: bias=True needs a tree that decides"),
+    "no number given": (lambda: LF.pool2d(X, Soft(), None, None, 3), ValueError, "pool2d: the tree needs 1 rows of mix, got none"),
+    "name of a bad leaf": (lambda: make_pool("Power(0)", 3), ValueError, r"pool 'Power\(0\)': bad Power at column 1; Power: p must be"),
+    # borders
+    "border": (lambda: BlurPool2d(3, border="same"), ValueError, "BlurPool2d: border must be one of existing, zeros, reflect, got 'same'"),
+    "border of a maximum": (lambda: MaxBlurPool2d(3, border=None), ValueError, "MaxBlurPool2d: border must be one of existing, zeros, reflect, got None"),
+    "reflected 2-D": (lambda: BlurPool2d(3, 2, 1, border="reflect")(X[0, 0]), ValueError, r"BlurPool2d: input must have 3 or 4 dimensions, got shape \[8, 8\]"),
+    "reflected list": (lambda: BlurPool2d(3, 2, 1, border="reflect")([1]), TypeError, "BlurPool2d: input must be a tensor, got list"),
+    "nothing to reflect": (lambda: BlurPool2d(3, 2, 1, border="reflect")(X[..., :1]), ValueError, "BlurPool2d: border='reflect' needs an input of at least 2×2, got 8×1"),
+    # arguments
+    "unknown argument": (lambda: GeMPool2d(3, P=3), TypeError, "GeMPool2d: got an unexpected keyword argument 'P'"),
+    "no kernel": (lambda: GeMPool2d(), TypeError, "GeMPool2d: missing a required argument: 'kernel_size'"),
+    "no kernel of a tree": (lambda: Pool2d(ODD), TypeError, "Pool2d: missing a required argument: 'kernel_size'"),
+    "sharing of nothing": (lambda: MaxBlurPool2d(2, share="layer"), TypeError, "MaxBlurPool2d: got an unexpected keyword argument 'share'"),
+    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"Mix: a must be a number in \[0, 1\], got 2"),
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ dimensions, parameters in the operator's own shape, and the name that errors beg
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec
@@ -24,7 +23,7 @@ from .ops.registration import call_operator
 from .ops.rows import get_accumulation_dtype
 from .ops.transforms import is_recording
 from .ops.uniform import draw_seed
-from .ops.window import Size, Window, fill_signature, format_size
+from .ops.window import Size, Window, check_arguments, fill_signature, format_size
 from .tree import Avg, Gate, Max, Mix, Tree, make_tree
 
 __all__ = [
@@ -121,7 +120,7 @@ def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tens
             try:
                 return function(full_name, dims, *args, **kwargs)
             except TypeError:
-                _check_arguments(full_name, signature, args, kwargs)
+                check_arguments(full_name, signature, args, kwargs)
                 raise
 
         call.__name__ = call.__qualname__ = full_name
@@ -130,13 +129,6 @@ def _make_functions(name: str, function: Callable[Concatenate[str, int, P], Tens
         return call
 
     return make(1), make(2), make(3)
-
-
-def _check_arguments(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> None:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
 
 
 def _pool(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Concatenate, ParamSpec
@@ -17,7 +18,7 @@ from .ops import adaptive
 from .ops.operator import check_input
 from .ops.rows import clamp_mix
 from .ops.transforms import choose_form
-from .ops.window import Size, Window, fill_signature
+from .ops.window import Size, Window, check_arguments, fill_signature
 from .parameters import TreeParameters
 from .starts import DEFAULT_START, DEFAULT_STD
 from .tree import Tree
@@ -73,9 +74,35 @@ class WindowLayer(nn.Module):
         return ", ".join(f"{key}={getattr(self, key)!r}" for key in _WINDOW[:-1])
 
 
+def name_arguments(init: Callable[P, None]) -> Callable[P, None]:
+    """Let an error about the arguments of ``__init__`` begin with the name of the layer that was asked for."""
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def initialize(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            init(*args, **kwargs)
+        except TypeError:
+            check_arguments(type(args[0]).__name__, signature, args, kwargs)
+            raise
+
+    return initialize
+
+
+def show_full_signature(source: Callable[..., None]) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Show what an ``__init__`` passes on to ``source`` in its signature, for ``help``, editors and errors."""
+
+    def decorate(init: Callable[P, None]) -> Callable[P, None]:
+        init.__signature__ = fill_signature(init, source)  # type: ignore[attr-defined]
+        return name_arguments(init)
+
+    return decorate
+
+
 class WindowPool(WindowLayer, TreeParameters):
     """A tree over a window, in any number of dimensions."""
 
+    @name_arguments
     def __init__(
         self,
         tree: Tree,
@@ -112,7 +139,7 @@ class WindowPool(WindowLayer, TreeParameters):
             output, mix = check_input(name, input, window)[-self.dims :], self.proportions()
             for parameter in (weight, mix):
                 if parameter is not None:
-                    sharing.warn_of_grid(name, parameter, output)
+                    sharing.warn_of_grid(self, parameter, output)
             weight = None if weight is None else sharing.resample(weight, output)
             mix = None if mix is None else sharing.resample(mix, output)
         return functional.pool(name, input, self.tree, weight, mix, window)
@@ -166,7 +193,7 @@ def _take_tree_from_class(init: Callable[Concatenate[Any, Tree, P], None]) -> Ca
     remaining = [parameter for name, parameter in signature.parameters.items() if name != "tree"]
     initialize.__signature__ = signature.replace(parameters=remaining)  # type: ignore[attr-defined]
     initialize.__name__ = initialize.__qualname__ = "__init__"
-    return initialize
+    return name_arguments(initialize)
 
 
 class NamedPool(WindowPool):
@@ -182,20 +209,13 @@ class NamedPool(WindowPool):
         return self.tree._options() + super()._options_repr()
 
 
-def show_full_signature(init: Callable[P, None]) -> Callable[P, None]:
-    """Show the arguments that ``__init__`` passes on in its signature, for ``help`` and editors."""
-    init.__signature__ = fill_signature(init, NamedPool.__init__)  # type: ignore[attr-defined]
-    return init
-
-
 class FixedPool(WindowLayer):
     """A pool without parameters that is no tree."""
 
+    @show_full_signature(WindowLayer._set_window)
     def __init__(self, kernel_size: Size, *window: Any, **options: Any) -> None:
         super().__init__()
         self._set_window(kernel_size, *window, **options)
-
-    __init__.__signature__ = fill_signature(__init__, WindowLayer._set_window)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
         return self._window_repr()
@@ -256,7 +276,7 @@ class _AdaptivePool(TreeParameters):
         name, mix = type(self).__name__, self._get_parameters()[1]
         if mix is not None and sharing.varies_by_region(self.share):
             output = adaptive.get_output_size(name, input, self.output_size, self.dims)
-            sharing.warn_of_grid(name, mix, output)
+            sharing.warn_of_grid(self, mix, output)
             mix = sharing.resample(clamp_mix(mix, self.program.domains, choose_form()), output)
         return functional.adaptive_pool(name, input, self.tree, mix, self.output_size, self.dims)
 

@@ -15,7 +15,7 @@ from . import functional
 from .layers import FixedPool, NamedPool, Pool1d, Pool2d, Pool3d, WindowPool, show_full_signature
 from .leaves import make_binomial
 from .ops.operator import check_input
-from .ops.window import Size, Window
+from .ops.window import Size, Window, format_size
 from .tree import Avg, Blur, Filter, Gate, LogSumExp, Max, Median, Mix, Power, Rank, Soft, Tree, make_tree
 
 __all__ = [
@@ -37,7 +37,7 @@ BORDERS = ("existing", "zeros", "reflect")
 class _MixedPool(NamedPool):
     tree: Mix
 
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
         WindowPool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
         self.a, self.learn = self.tree.a, self.tree.learn
@@ -50,7 +50,8 @@ class MixedPool1d(_MixedPool, Pool1d):
 class MixedPool2d(_MixedPool, Pool2d):
     """``a * max + (1 - a) * mean`` with one learned ``a`` in [0, 1]; ``learn=False`` keeps it fixed.
 
-    A drop-in for ``nn.MaxPool2d``: 1 parameter, whatever the window and the number of channels.
+    A drop-in for ``nn.MaxPool2d``: 1 parameter, whatever the window and the number of channels. ``a`` is clamped to
+    [0, 1]. ``share``, ``channels`` and ``grid`` are explained in ``Pool2d``; ``start`` and ``std`` have no effect here.
 
     >>> MixedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])
@@ -72,7 +73,8 @@ class GatedPool1d(_GatedPool, Pool1d):
 class GatedPool2d(_GatedPool, Pool2d):
     """``s * max + (1 - s) * mean`` with ``s = sigmoid(w · x)``: the region itself decides how it is pooled.
 
-    A drop-in for ``nn.MaxPool2d``: 9 parameters for a 3×3 window, whatever the number of channels.
+    A drop-in for ``nn.MaxPool2d``: 9 parameters for a 3×3 window, whatever the number of channels. ``share``,
+    ``channels``, ``grid``, ``start`` and ``std`` are explained in ``Pool2d``.
 
     >>> GatedPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])
@@ -84,7 +86,7 @@ class GatedPool3d(_GatedPool, Pool3d):
 
 
 class _TreePool(NamedPool):
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, levels: int = 2, **options: Any) -> None:
         WindowPool.__init__(self, make_tree(levels, type(self).__name__), kernel_size, *window, **options)
         self.levels = levels
@@ -100,7 +102,8 @@ class TreePool1d(_TreePool, Pool1d):
 class TreePool2d(_TreePool, Pool2d):
     """2^(levels − 1) learned filters ``v · x``, fused in pairs by gates ``s l + (1 - s) r``, ``s = sigmoid(w · x)``.
 
-    27 parameters for 2 levels of 3×3 windows, 63 for 3; one level is a single learned filter.
+    27 parameters for 2 levels of 3×3 windows, 63 for 3; one level is a single learned filter. ``share``, ``channels``,
+    ``grid``, ``start`` and ``std`` are explained in ``Pool2d``.
 
     >>> TreePool2d(3, stride=2, levels=3)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])
@@ -112,7 +115,7 @@ class TreePool3d(_TreePool, Pool3d):
 
 
 class _SoftPool(NamedPool):
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, beta: float = 1.0, learn: bool = True, **options: Any) -> None:
         WindowPool.__init__(self, Soft(beta, learn), kernel_size, *window, **options)
 
@@ -124,6 +127,9 @@ class SoftPool1d(_SoftPool, Pool1d):
 class SoftPool2d(_SoftPool, Pool2d):
     """``Σ x_i e^{βx_i} / Σ e^{βx_i}`` with one learned β: from average (0) to maximum; fixed β = 1 is SoftPool.
 
+    β has no bounds. ``share``, ``channels`` and ``grid`` are explained in ``Pool2d``; ``start`` and ``std`` have no
+    effect here.
+
     >>> SoftPool2d(3, stride=2)(torch.randn(8, 96, 15, 15)).shape
     torch.Size([8, 96, 7, 7])
     """
@@ -134,7 +140,7 @@ class SoftPool3d(_SoftPool, Pool3d):
 
 
 class _LogSumExpPool(NamedPool):
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, r: float = 1.0, learn: bool = True, **options: Any) -> None:
         WindowPool.__init__(self, LogSumExp(r, learn), kernel_size, *window, **options)
 
@@ -144,7 +150,11 @@ class LogSumExpPool1d(_LogSumExpPool, Pool1d):
 
 
 class LogSumExpPool2d(_LogSumExpPool, Pool2d):
-    """``ln(mean e^{r x_i}) / r`` with one learned r in [0.1, 100]: from average to maximum."""
+    """``ln(mean e^{r x_i}) / r`` with one learned r: from average to maximum.
+
+    r is clamped to [0.1, 100]. ``share``, ``channels`` and ``grid`` are explained in ``Pool2d``; ``start`` and ``std``
+    have no effect here.
+    """
 
 
 class LogSumExpPool3d(_LogSumExpPool, Pool3d):
@@ -152,7 +162,7 @@ class LogSumExpPool3d(_LogSumExpPool, Pool3d):
 
 
 class _GeMPool(NamedPool):
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(
         self,
         kernel_size: Size,
@@ -170,9 +180,11 @@ class GeMPool1d(_GeMPool, Pool1d):
 
 
 class GeMPool2d(_GeMPool, Pool2d):
-    """``(mean max(x_i, 1e-6)^p)^{1/p}``, the generalised mean, with one learned p in [1, 64].
+    """``(mean max(x_i, 1e-6)^p)^{1/p}``, the generalised mean, with one learned p.
 
-    ``absolute=True`` takes ``|x_i|``: with a fixed p of 2 that is ``nn.LPPool2d(2, …)`` up to its factor.
+    p is clamped to [1, 64]. ``absolute=True`` takes ``|x_i|``: with a fixed p of 2 that is ``nn.LPPool2d(2, …)`` up to
+    its factor. ``share``, ``channels`` and ``grid`` are explained in ``Pool2d``; ``start`` and ``std`` have no effect
+    here.
     """
 
 
@@ -189,7 +201,10 @@ class RankPool1d(_RankPool, Pool1d):
 
 
 class RankPool2d(_RankPool, Pool2d):
-    """``Σ_k w_k x_(k)``: one learned weight for each place in the sorted region; starts as the average."""
+    """``Σ_k w_k x_(k)``: one learned weight for each place in the sorted region; starts as the average.
+
+    ``share``, ``channels`` and ``grid`` are explained in ``Pool2d``; ``start`` and ``std`` have no effect here.
+    """
 
 
 class RankPool3d(_RankPool, Pool3d):
@@ -212,25 +227,45 @@ class MedianPool3d(_MedianPool, Pool3d):
     """The median over ``[N, C, D, H, W]``; see ``MedianPool2d``."""
 
 
+def _check_border(name: str, border: Any) -> str:
+    if border not in BORDERS:
+        raise ValueError(f"{name}: border must be one of {', '.join(BORDERS)}, got {border!r}")
+    return str(border)
+
+
+def _choose_blur(border: str, kernel: tuple[int, ...]) -> Tree:
+    return Filter(make_binomial(kernel), learn=False) if border == "zeros" else Blur()
+
+
+def _reflect(name: str, x: Tensor, window: Window) -> tuple[Tensor, Window]:
+    """``x``, reflected as far as the windows reach over its edges, and the same window without padding."""
+    dims = window.dims
+    output, sizes = check_input(name, x, window)[-dims:], x.shape[-dims:]
+    axes = zip(output, window.kernel, window.stride, window.dilation, strict=True)
+    ends = [(o - 1) * s + d * (k - 1) + 1 for o, k, s, d in axes]
+    pads = [(p, max(p, end - p - n)) for p, end, n in zip(window.padding, ends, sizes, strict=True)]
+    if any(max(pair) >= n for pair, n in zip(pads, sizes, strict=True)):
+        wanted, actual = format_size([max(pair) + 1 for pair in pads]), format_size(sizes)
+        raise ValueError(f"{name}: border='reflect' needs an input of at least {wanted}, got {actual}")
+    if any(map(any, pads)):
+        x = F.pad(x, [p for pair in reversed(pads) for p in pair], mode="reflect")
+    return x, Window(window.kernel, window.stride, (0,) * dims, window.dilation)
+
+
 class _BlurPool(NamedPool):
-    @show_full_signature
+    @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, border: str = "existing", **options: Any) -> None:
         name = type(self).__name__
-        if border not in BORDERS:
-            raise ValueError(f"{name}: border must be one of {', '.join(BORDERS)}, got {border!r}")
-        tree: Tree = Blur()
-        if border == "zeros":
-            tree = Filter(make_binomial(Window.of(name, self.dims, kernel_size).kernel), learn=False)
-        self.border = border
+        self.border = _check_border(name, border)
+        tree = _choose_blur(border, Window.of(name, self.dims, kernel_size).kernel)
         WindowPool.__init__(self, tree, kernel_size, *window, **options)
 
     def forward(self, input: Tensor) -> Tensor:
         if self.border != "reflect":
             return super().forward(input)
-        pads = [p for p in reversed(self.window.padding) for _ in range(2)]
-        inner = Window(self.window.kernel, self.window.stride, (0,) * self.dims, *self.window.arguments[3:])
-        padded = F.pad(input, pads, mode="reflect") if any(pads) else input
-        return functional.pool(type(self).__name__, padded, self.tree, None, None, inner)
+        name = type(self).__name__
+        x, window = _reflect(name, input, self.window)
+        return functional.pool(name, x, self.tree, None, None, window)
 
     def _options_repr(self) -> str:
         return ("" if self.border == "existing" else f", border={self.border!r}") + WindowPool._options_repr(self)
@@ -244,7 +279,8 @@ class BlurPool2d(_BlurPool, Pool2d):
     """The binomial filter of the window, ``[1, 2, 1] / 4`` for 3 taps, in every direction; no parameters.
 
     ``border`` says what happens where a window reaches over the edge: ``"existing"`` averages the cells that exist,
-    ``"zeros"`` and ``"reflect"`` pad by zeros or by reflection, as other packages do.
+    ``"zeros"`` and ``"reflect"`` pad by zeros or by reflection, as other packages do; with ``ceil_mode`` as far as the
+    last window reaches.
     """
 
 
@@ -253,12 +289,23 @@ class BlurPool3d(_BlurPool, Pool3d):
 
 
 class _MaxBlurPool(FixedPool):
+    @show_full_signature(FixedPool.__init__)
+    def __init__(self, kernel_size: Size, *window: Any, border: str = "existing", **options: Any) -> None:
+        super().__init__(kernel_size, *window, **options)
+        self.border = _check_border(type(self).__name__, border)
+
     def forward(self, input: Tensor) -> Tensor:
-        name, window, one = type(self).__name__, self.window, (1,) * self.dims
+        name, window, one, three = type(self).__name__, self.window, (1,) * self.dims, (3,) * self.dims
         dense = Window(window.kernel, one, window.padding, window.dilation)
         x = self._extend(input, dense) if window.ceil_mode else input
         x = functional.pool(name, x, Max(), None, None, dense)
-        return functional.pool(name, x, Blur(), None, None, Window((3,) * self.dims, window.stride, one, one))
+        blurred = Window(three, window.stride, one, one)
+        if self.border == "reflect":
+            x, blurred = _reflect(name, x, blurred)
+        return functional.pool(name, x, _choose_blur(self.border, three), None, None, blurred)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.border == "existing" else f", border={self.border!r}")
 
     def _extend(self, input: Tensor, dense: Window) -> Tensor:
         """``input`` with −inf behind it, as far as the windows of ceil mode reach."""
@@ -278,7 +325,7 @@ class MaxBlurPool2d(_MaxBlurPool):
     """The maximum of each window at stride 1, then a binomial filter of 3 taps at the stride (Zhang, 2019).
 
     A shift of the input changes it less than max pooling. The output is as large as that of ``nn.MaxPool2d``; no
-    parameters.
+    parameters. ``border`` is that of the filter, as in ``BlurPool2d``.
     """
 
     dims = 2

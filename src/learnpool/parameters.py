@@ -13,7 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 
 from . import sharing
-from .ops.operator import FLOATS
+from .ops.operator import FLOATS, check_fixed_values
 from .ops.rows import clamp_mix
 from .ops.transforms import choose_form
 from .ops.window import format_size
@@ -64,6 +64,9 @@ class TreeParameters(LazyModuleMixin, nn.Module):
         self.start, self.std = start, std
         self._taps = tuple(taps)
         decoded = self.program
+        if taps:  # an adaptive pool has none
+            check_fixed_values(name, decoded, taps)
+            tree.check_shape(name, tuple(taps))
         self._register("weight", decoded.weights, taps, device, dtype)
         self._register("mix", decoded.mixes, (), device, dtype)
         if not self.has_uninitialized_params():

@@ -60,7 +60,7 @@ class Reader:
 
     def fail(self, problem: str, hint: str, at: int | None = None) -> NoReturn:
         column = (self.at if at is None else at) + 1
-        raise ValueError(f"pool {self.text!r}: {problem} at column {column}; {hint}")
+        raise ValueError(f"pool {self.text!r}: {problem} at column {column}; {hint}") from None
 
 
 class _Open(NamedTuple):

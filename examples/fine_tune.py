@@ -1,7 +1,7 @@
 """Fine-tune a pretrained network: swap its pools, fit them to the old ones, train on.
 
 The network is trained on the spot; ``torchvision.models.resnet18(weights="DEFAULT")`` or any other goes in its place.
-Needs scikit-learn, for the digits: pip install "learnpool[lab]".
+Needs scikit-learn, for the digits: pip install scikit-learn.
 """
 
 import copy

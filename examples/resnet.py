@@ -1,7 +1,7 @@
 """A ResNet with learned pools, trained on handwritten digits.
 
 With timm installed it is timm's ResNet-18 (``pip install timm``), otherwise a small one written here.
-Needs scikit-learn, for the digits: pip install "learnpool[lab]".
+Needs scikit-learn, for the digits: pip install scikit-learn.
 """
 
 import torch

@@ -1,5 +1,9 @@
 """Numbers, counts and tables as text."""
 
+import json
+from importlib import metadata
+from types import SimpleNamespace
+
 import pytest
 
 from learnpool.formatting import (
@@ -8,6 +12,7 @@ from learnpool.formatting import (
     format_html_table,
     format_number,
     format_percent,
+    format_pip_install,
     format_table,
 )
 
@@ -83,3 +88,36 @@ def test_control_characters_are_shown_not_obeyed(name, shown):
     assert escape_control_characters(name) == shown
     escape_control_characters(name).encode()
     assert format_table([("a", name)]) == f"a  {shown}"
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "learnpool[lab]==0.1.0"'),
+        (
+            {"url": "https://example.org/learnpool", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            'pip install "learnpool[lab] @ git+https://example.org/learnpool@abc"',
+        ),
+        (
+            {"url": "file:///a/learnpool-0.1.0-py3.whl", "archive_info": {}},
+            'pip install "learnpool-0.1.0-py3.whl[lab]"',
+        ),
+        (
+            {"url": "file:///a/learnpool", "dir_info": {"editable": True}},
+            'pip install ".[lab]"  # in the source of learnpool 0.1.0',
+        ),
+    ],
+)
+def test_what_to_install_is_what_was_installed(origin, command, monkeypatch):
+    text = None if origin is None else json.dumps(origin)
+    distribution = SimpleNamespace(read_text={"direct_url.json": text}.get, version="0.1.0")
+    monkeypatch.setattr(metadata, "distribution", lambda name: distribution)
+    assert format_pip_install("lab") == command
+
+
+def test_what_to_install_where_only_the_source_is_on_the_path(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    assert format_pip_install("ray") == 'pip install ".[ray]"  # in the source of learnpool'

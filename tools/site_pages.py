@@ -2,7 +2,8 @@
 
 CONTRIBUTING.md and CHANGELOG.md are taken from the root; the page of examples is made from examples/. A link to a
 source file has no page to lead to, so the site shows its name alone. A line ``::: learnpool.GatedPool2d`` becomes the
-signature and the docstring of that name. The package is imported for it, because signatures are made at run time.
+signature and the docstring of that name; the package is imported for it, because signatures are made at run time. A
+drawing links to its own file.
 """
 
 import ast
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}  # by place
 NAME = re.compile(r"^::: (\S+)$", re.M)
 EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!>>>)\S.*\n?|^\.\.\. .*\n?)*)+", re.M)
+FIGURE = re.compile(r"^!\[[^\]]+\]\((\S+\.svg)\)$", re.M)
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -36,7 +38,8 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.generated_by:
         return markdown
     markdown = NAME.sub(lambda match: describe(match[1]), markdown)
-    return move_links(markdown, str(PurePosixPath("docs", page.file.src_uri).parent))
+    markdown = move_links(markdown, str(PurePosixPath("docs", page.file.src_uri).parent))
+    return FIGURE.sub(r"[\g<0>](\1)", markdown)  # a figure opens by itself: on a phone its text is small
 
 
 def describe(name):

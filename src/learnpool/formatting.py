@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Collection, Sequence
 from html import escape
+from importlib import metadata
+from pathlib import PurePosixPath
 from unicodedata import category
+from urllib.parse import unquote, urlsplit
 
 UNSAFE = ("Cc", "Cs", "Zl", "Zp")  # control characters, bytes that are no UTF-8, separators of lines and paragraphs
 BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # reorder the text around them
@@ -87,3 +91,21 @@ def is_utf8(text: str) -> bool:
 def escape_control_characters(text: str) -> str:
     r"""``\x1b[2J`` for what would clear a terminal: names from files and directories are shown, never obeyed."""
     return "".join(c.encode("unicode_escape").decode() if category(c) in UNSAFE or c in BIDI else c for c in text)
+
+
+def format_pip_install(extra: str) -> str:
+    """The ``pip install`` that adds an extra to this version: by its number only if that is where it came from."""
+    try:
+        distribution = metadata.distribution("learnpool")
+    except metadata.PackageNotFoundError:  # a source that is on the path and not installed
+        return f'pip install ".[{extra}]"  # in the source of learnpool'
+    text = distribution.read_text("direct_url.json")
+    origin = json.loads(text) if text else {}
+    url, commit = origin.get("url", ""), origin.get("vcs_info", {}).get("commit_id")
+    if commit:
+        return f'pip install "learnpool[{extra}] @ git+{url}@{commit}"'
+    if "archive_info" in origin:
+        return f'pip install "{PurePosixPath(unquote(urlsplit(url).path)).name}[{extra}]"'
+    if url:
+        return f'pip install ".[{extra}]"  # in the source of learnpool {distribution.version}'
+    return f'pip install "learnpool[{extra}]=={distribution.version}"'

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from torch import nn
 
+from .formatting import format_pip_install
+
 
 def load(run: str | os.PathLike[str], model: str | nn.Module | Callable[..., nn.Module] | None = None) -> nn.Module:
-    """The trained network of a run directory, ready to predict; needs ``pip install "learnpool[lab]"``.
+    """The trained network of a run directory, ready to predict; needs the extra ``lab``.
 
     ``model.predict(images)`` takes images as you have them (files, PIL images, arrays, tensors; one or many) and gives
     class names and probabilities; ``model.prepare(images)`` is what the network itself is called with, and
@@ -20,6 +22,11 @@ def load(run: str | os.PathLike[str], model: str | nn.Module | Callable[..., nn.
     >>> model = learnpool.load("runs/cifar10-gated-0-3fa94c01b2")
     >>> print(model.predict("cat.png"))
     """
-    from .lab.runs.trained import load
+    try:
+        from .lab.runs.trained import load
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("learnpool"):
+            raise
+        raise ModuleNotFoundError(f"load needs the extra lab: {format_pip_install('lab')}", name=error.name) from None
 
     return load(run, model)

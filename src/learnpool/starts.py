@@ -11,9 +11,9 @@
 Two equal filters under a gate of one half receive equal gradients, and the gate none: a tree leaves such a start by
 its noise alone. In ``spread`` the noise is as large as the mean; in a ``tournament`` the sides differ from the start.
 A mean over N cells is much smaller than their maximum, so what follows it learns more slowly than behind a max pool,
-and filters that begin as means spend their training on growing. Those of ``spread`` have the length 1 without their
-noise, so that independent cells leave them at the scale they came in. It is the default of the layers, of ``make_pool``
-and of ``convert``; the paper's networks and the preset ``paper`` have the authors' start.
+and filters that begin as means mostly grow in scale during training. Those of ``spread`` have the length 1 without
+their noise, so that independent cells leave them at the scale they came in. It is the default of the layers, of
+``make_pool`` and of ``convert``; the paper's networks and the preset ``paper`` have the authors' start.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 from .program import Kind, Node, Op, Program
+
+__all__ = ["DEFAULT_START", "DEFAULT_STD", "STARTS", "fill_weight"]
 
 DEFAULT_START, DEFAULT_STD = "spread", 0.5  # of layers, of pools by name and of convert; std is that of ``paper`` alone
 SHARPNESS = 8.0  # of a tournament's gates

@@ -14,6 +14,7 @@ import torch
 import typer
 
 from learnpool import __version__, cli
+from learnpool.formatting import format_pip_install
 from learnpool.lab import progress
 from learnpool.lab.bench import net, pools
 from learnpool.lab.bench import train as bench_train
@@ -25,12 +26,14 @@ from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run
 from learnpool.ops import cpu
 
+MISSING_EXTRA = f"learnpool: the command line needs its extra: {' '.join(format_pip_install('lab').split())}\n"
+
 
 def test_without_its_extra_it_says_what_to_install():
     script = "import sys; sys.modules['typer'] = None; from learnpool.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == 'learnpool: the command line needs its extra: pip install "learnpool[lab]"\n'
+    assert done.stderr == MISSING_EXTRA
     assert done.stdout == ""
 
 
@@ -41,7 +44,14 @@ def test_any_missing_package_of_the_extra_is_named_by_the_extra(package, learnpo
     monkeypatch.delattr("learnpool.lab", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     status, _, error = learnpool("compare", "--out", str(tmp_path))
-    assert (status, error) == (1, 'learnpool: the command line needs its extra: pip install "learnpool[lab]"\n')
+    assert (status, error) == (1, MISSING_EXTRA)
+
+
+@pytest.mark.parametrize("words", [["info"], ["info", "--json"]])
+def test_info_needs_no_extra(words, learnpool, monkeypatch):
+    with_extra = learnpool(*words)
+    monkeypatch.setitem(sys.modules, "typer.main", None)
+    assert learnpool(*words) == with_extra
 
 
 def test_a_missing_package_of_another_kind_is_our_mistake(learnpool, monkeypatch):
@@ -211,6 +221,7 @@ def test_a_mistake_is_one_line(words, status, part, learnpool, monkeypatch, tmp_
     assert part.lower() in error.lower()  # typer's versions differ in OUT and out
     assert error.count("\n") == 1
     assert error.endswith("\n")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_options_reach_the_comparison(learnpool, monkeypatch, tmp_path):

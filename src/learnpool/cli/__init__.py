@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import torch
 
 from .. import __version__
-from ..formatting import escape_control_characters
+from ..formatting import escape_control_characters, format_pip_install
 from ..ops import cpu, triton
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def _run_command() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        fail('the command line needs its extra: pip install "learnpool[lab]"')
+        if not run_without_extra(sys.argv[1:]):
+            fail(f"the command line needs its extra: {format_pip_install('lab')}")
+        status = 0
     except KeyboardInterrupt:
         status = INTERRUPTED
     except OSError as error:
@@ -116,10 +118,7 @@ def build() -> "typer.Typer":
 
         Example: learnpool info
         """
-        if as_json:
-            print(json.dumps(dict(list_versions()), indent=1))
-            return
-        print_versions()
+        print_versions(as_json=as_json)
 
     commands = compare.compare, train.train, predict.predict, evaluate.evaluate, reproduce.reproduce
     for command in (*commands, pack.pack, look.look, calibration.calibration, figure, info, doctor.doctor):
@@ -159,8 +158,19 @@ def report_training_errors(format_interruption: Callable[[], str]) -> Iterator[N
         fail(format_interruption(), INTERRUPTED)
 
 
-def print_versions() -> None:
-    """``list_versions``, a line each."""
+def run_without_extra(words: list[str]) -> bool:
+    """``learnpool info``, which a bare installation needs most; False for any other command."""
+    if words not in (["info"], ["info", "--json"]):
+        return False
+    print_versions(as_json=len(words) > 1)
+    return True
+
+
+def print_versions(*, as_json: bool = False) -> None:
+    """``list_versions``, a line each or as JSON."""
+    if as_json:
+        print(json.dumps(dict(list_versions()), indent=1))
+        return
     for name, value in list_versions():
         print(f"{name:<10} {value}")
 

@@ -1,1 +1,1 @@
-"""Experiments with learned pools; needs the extra ``learnpool[lab]``."""
+"""Experiments with learned pools; needs the extra ``lab``."""

@@ -87,9 +87,8 @@ def plan(settings: Settings) -> Run:
 def run_experiment(settings: Settings, data_dir: Path | None, out: Path) -> None:
     """Train what is missing, convert and calibrate; write ``calibration-<data>.json`` and ``.md``."""
     console, run = Console(), plan(settings)
-    files.make_directory(out)
     machine = hardware.describe_machine()
-    with progress.show_bar("training", console) as update:
+    with files.keep_if_used(out), progress.show_bar("training", console) as update:
         train(run, out, data_dir=data_dir, watch=lambda step: update(step.step, step.steps, ""))
         update(1, 1, "")
     with join_ranks() as ranks:

@@ -4,7 +4,6 @@ import html
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
@@ -134,32 +133,6 @@ def test_the_command_names_the_directories(comparison, monkeypatch, tmp_path):
     fetch, compare = report.format_commands(read_comparison(paths))[1:]
     assert fetch == "learnpool data get cifar10 --data-dir 'my data'"
     assert compare.endswith("--data-dir 'my data' --out runs/mine")
-
-
-@pytest.mark.parametrize(
-    ("origin", "command"),
-    [
-        (None, 'pip install "learnpool[lab]==0.1.0"'),
-        (
-            {"url": "https://example.org/learnpool", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
-            'pip install "learnpool[lab] @ git+https://example.org/learnpool@abc"',
-        ),
-        (
-            {"url": "file:///a/learnpool-0.1.0-py3.whl", "archive_info": {}},
-            'pip install "learnpool-0.1.0-py3.whl[lab]"',
-        ),
-        (
-            {"url": "file:///a/learnpool", "dir_info": {"editable": True}},
-            'pip install ".[lab]"  # in the source of learnpool 0.1.0',
-        ),
-    ],
-)
-def test_what_to_install_is_what_was_installed(origin, command, monkeypatch):
-    text = None if origin is None else json.dumps(origin)
-    distribution = SimpleNamespace(read_text={"direct_url.json": text}.get)
-    monkeypatch.setattr(report.metadata, "distribution", lambda name: distribution)
-    monkeypatch.setattr(report, "__version__", "0.1.0")
-    assert report.describe_installation() == command
 
 
 def pretend(out, runs, where, change, classes=None, cpu=None):

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from learnpool.formatting import format_pip_install
 from learnpool.lab import hardware
 from learnpool.lab.data import DataError
 from learnpool.lab.launch import processes as lab
 from learnpool.lab.launch.cluster import RayTasks
 from learnpool.lab.launch.loop import train_all
+from learnpool.lab.runs import directory
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import TrainingError, train
 from runs import SMALL, assert_same_run, rows
@@ -138,7 +141,30 @@ def test_runs_that_are_stopped_before_they_begin_leave_nothing(dying, tmp_path):
     runs = [dying.model_copy(update={"net": f"dying_network:{name}"}) for name in ("slow", "waits")]
     with pytest.raises(RunError, match=r"must return a torch.nn.Module, got int$"):
         launch(runs, tmp_path / "runs", 2, lambda done: None)
-    assert not list((tmp_path / "runs").iterdir())
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_workers_that_are_stopped_while_they_clean_up_leave_nothing(monkeypatch, tmp_path):
+    class Worker:
+        terminate = kill = join = close = lambda *_: None
+        is_alive = lambda _: False  # noqa: E731
+
+    runs = [Run(seed=seed) for seed in range(3)]
+    workers = lab.LocalProcesses(tmp_path, 3)
+    workers.workers = [lab.Worker(run, Worker(), Worker()) for run in runs]
+    (tmp_path / runs[0].id).mkdir()  # stopped before it wrote its description, or after it removed it
+    for run in runs[1:]:
+        with directory.open_run(run, tmp_path):
+            pass
+    (tmp_path / runs[2].id / "env.json").touch()  # this one has begun
+    workers.close()
+    assert [path.name for path in tmp_path.iterdir()] == [runs[2].id]
+
+
+def test_an_unknown_folder_is_refused_before_any_worker_starts(monkeypatch, tmp_path):
+    monkeypatch.setattr(lab, "start_worker", lambda *_: pytest.fail("a worker was started"))
+    with pytest.raises(DataError, match="^no folder and no data set 'photoss'"):
+        launch([Run(), Run(data="photoss/")], tmp_path, 2, lambda done: None)
 
 
 def test_an_error_after_the_parent_is_gone_is_silent(tmp_path):
@@ -280,5 +306,5 @@ def test_on_ray_a_killed_workers_run_is_resumed(dying, monkeypatch, tmp_path):
 
 def test_ray_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RunError, match=r'^--ray needs its package: pip install "learnpool\[ray\]"$'):
+    with pytest.raises(RunError, match=rf"^--ray needs its package: {re.escape(format_pip_install('ray'))}$"):
         RayTasks(tmp_path, "auto")

@@ -82,8 +82,23 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path):
 
 
 def test_a_run_that_never_began_leaves_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError), directory.open_run(RUN, tmp_path / "runs"):
+        1 / 0  # noqa: B018
+    assert list(tmp_path.iterdir()) == []  # not even the directory of all runs
+    (tmp_path / RUN.id).mkdir()
     with pytest.raises(ZeroDivisionError), directory.open_run(RUN, tmp_path):
         1 / 0  # noqa: B018
+    assert list((tmp_path / RUN.id).iterdir()) == []  # it was there before
+
+
+@pytest.mark.parametrize("step", ["lock", "_claim"])
+def test_a_run_that_is_stopped_while_its_directory_is_made_leaves_nothing(step, monkeypatch, tmp_path):
+    def stopped(*_):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(directory, step, stopped)
+    with pytest.raises(SystemExit), directory.open_run(RUN, tmp_path / "runs"):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 

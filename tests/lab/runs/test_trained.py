@@ -134,3 +134,12 @@ def test_a_description_that_was_changed_is_refused(tmp_path):
     (tmp_path / "copy" / "run.json").write_text(json.dumps(described | {"prepare": "none"}))
     with pytest.raises(RunError, match="run.json is not the description this run was trained with$"):
         lp.load(tmp_path / "copy")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("learnpool.lab")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(lp, "lab", raising=False)
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(ModuleNotFoundError, match="^load needs the extra lab: pip install "):
+        lp.load("runs/digits")

@@ -125,9 +125,9 @@ def describe(benchmark: DataBenchmark, medians: dict[str, float]) -> str:
 def bench(benchmark: DataBenchmark, out: Path, data_dir: Path | None = None) -> None:
     """Time input and training, print a sentence, write ``data.json``."""
     console = Console()
-    files.make_directory(out)
     machine = hardware.describe_machine()  # before our own work is a part of the load
     with ExitStack() as stack:
+        stack.enter_context(files.keep_if_used(out))
         data = benchmark.data
         if data is None:
             data = stack.enter_context(tempfile.TemporaryDirectory())

@@ -207,9 +207,9 @@ def summarize_ratio(first: Sequence[float], second: Sequence[float]) -> dict[str
 def bench(benchmark: NetBenchmark, out: Path) -> None:
     """Time and profile, print a table and a sentence, write ``net.json``."""
     console = Console()
-    files.make_directory(out)
     machine = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
-    with hardware.use_threads(benchmark.threads), progress.count_steps("timing", benchmark.pairs, console) as advance:
+    bar = progress.count_steps("timing", benchmark.pairs, console)
+    with files.keep_if_used(out), hardware.use_threads(benchmark.threads), bar as advance:
         steps = time_pairs(benchmark, advance)
     ratio = summarize_ratio(*(step.seconds for step in steps))
     table = TextTable()

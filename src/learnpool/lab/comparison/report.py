@@ -6,15 +6,12 @@ only our own pictures are not.
 
 from __future__ import annotations
 
-import json
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import torch
 from markupsafe import Markup
@@ -22,7 +19,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...explanation.measurement import explain
 from ...explanation.tables import describe_pool
-from ...formatting import format_count, format_mean, format_number, format_percent
+from ...formatting import format_count, format_mean, format_number, format_percent, format_pip_install
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
@@ -144,21 +141,7 @@ def format_commands(c: Comparison) -> list[str]:
     out, data_dir = start.get("out") or str(c.first.path.parent), start.get("data_dir")  # older runs do not say
     words = ["learnpool", "data", "get", run.data, *(["--data-dir", data_dir] if data_dir is not None else [])]
     fetch = [shlex.join(words)] if run.data in SOURCES else []
-    return [describe_installation(), *fetch, format_command([finished.run for finished in c.runs], out, data_dir)]
-
-
-def describe_installation() -> str:
-    """The ``pip install`` that gives this version: by its number only if that is where it came from."""
-    text = metadata.distribution("learnpool").read_text("direct_url.json")
-    origin = json.loads(text) if text else {}
-    url, commit = origin.get("url", ""), origin.get("vcs_info", {}).get("commit_id")
-    if commit:
-        return f'pip install "learnpool[lab] @ git+{url}@{commit}"'
-    if "archive_info" in origin:
-        return f'pip install "{PurePosixPath(unquote(urlsplit(url).path)).name}[lab]"'
-    if url:
-        return f'pip install ".[lab]"  # in the source of learnpool {__version__}'
-    return f'pip install "learnpool[lab]=={__version__}"'
+    return [format_pip_install("lab"), *fetch, format_command([finished.run for finished in c.runs], out, data_dir)]
 
 
 def describe_machines(c: Comparison) -> list[dict[str, Any]]:

@@ -20,17 +20,22 @@ from .split import DataError, Dataset, Files, Folder, Split
 
 def load(name: str, data_dir: Path | None = None) -> Dataset | Folder:
     """The data set ``name``, its files found anywhere usual under ``data_dir``; or a folder of images by its path."""
-    if not name:  # an empty name would mean the current directory
-        raise DataError("wanted the name of a data set or the path of a folder of images, got ''")
+    check_name(name)
     if name == "digits":
         return read_digits()
     if name in SOURCES:
         return _load_official(SOURCES[name], data_dir or get_data_directory())
     if name in FOLDERS:
         return scan_imagenet(find_root(name, data_dir or get_data_directory()))
-    if Path(name).is_dir():
-        return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
-    raise DataError(describe_unknown_data(name))
+    return scan_imagenet(Path(name)) if has_official_files(Path(name)) else scan_folder(Path(name))
+
+
+def check_name(name: str) -> None:
+    """DataError unless ``name`` is a data set's, whose files may yet be missing, or the path of a folder."""
+    if not name:  # an empty name would mean the current directory
+        raise DataError("wanted the name of a data set or the path of a folder of images, got ''")
+    if name not in NAMES and not Path(name).is_dir():
+        raise DataError(describe_unknown_data(name))
 
 
 def load_test(name: str, data_dir: Path | None = None, *, whole: bool = True) -> tuple[Split | Files, tuple[str, ...]]:

@@ -77,7 +77,6 @@ def reproduce(
     ``words`` are the options of the command line, to be shown on the pages.
     """
     runs = plan_missing(names, scale, out)
-    files.make_directory(out / "runs")
     if runs:
         train_missing(runs, out / "runs", console=console, **options)
     shared = {name: options[name] for name in ("data_dir", "threads") if name in options}

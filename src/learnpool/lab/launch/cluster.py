@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ...formatting import format_pip_install
 from ..runs import directory
 from ..runs.run import Run, RunError
 from ..runs.train import Result, train
@@ -64,7 +65,7 @@ def join_cluster(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise RunError('--ray needs its package: pip install "learnpool[ray]"') from None
+        raise RunError(f"--ray needs its package: {format_pip_install('ray')}") from None
     check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)

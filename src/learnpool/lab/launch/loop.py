@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..data import DataError
+from ..data import DataError, check_name
 from ..runs import directory
 from ..runs.run import Run, RunError
 from ..runs.train import Result, TrainingError, verify_done
@@ -60,6 +60,8 @@ def train_all(runs: Sequence[Run], out: Path, workers: Workers, report_progress:
         results = read_finished(runs, out)
         progress = {run: float(run.epochs) if run in results else 0.0 for run in runs}
         waiting = [run for run in reversed(progress) if run not in results]
+        for name in dict.fromkeys(run.data for run in waiting):
+            check_name(name)
         tries = dict.fromkeys(waiting, 0)
         report_progress(sum(progress.values()))
         while waiting or training:

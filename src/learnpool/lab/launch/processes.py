@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..runs import directory
 from ..runs.run import Run
 from ..runs.train import Result, Step, train
 from .loop import EXPECTED, Message, WorkerDied
@@ -65,6 +66,7 @@ class LocalProcesses:
             worker.process.terminate()
         for worker in self.workers:
             join_worker(worker)
+            directory.remove_unused(self.out / worker.run.id)  # a worker that is stopped while it cleans up cannot
 
 
 def start_worker(run: Run, out: Path, options: dict[str, Any]) -> Worker:

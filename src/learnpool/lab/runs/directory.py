@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,18 +89,32 @@ def read_metrics(directory: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def open_run(run: Run, out: Path) -> Iterator[Path]:
-    """Create or open the directory of a run and lock it; RunError if it belongs to another run."""
+    """Create or open the directory of a run and lock it; RunError if it belongs to another run.
+
+    Of a run that fails before it begins, nothing is left: neither its directory nor those made for it.
+    """
     directory = out / run.id
-    new = not directory.exists()
-    files.make_directory(directory)
-    with lock(directory, "another process is training this run"):
+    with files.keep_if_used(directory), lock(directory, "another process is training this run"):
+        new = not any(directory.iterdir())
         try:
             _claim(run, directory)
             yield directory
         except BaseException:
-            if new and {path.name for path in directory.iterdir()} <= {"run.json"}:  # it never began
-                shutil.rmtree(directory, ignore_errors=True)
+            if new and not has_begun(directory):
+                (directory / "run.json").unlink(missing_ok=True)
             raise
+
+
+def has_begun(directory: Path) -> bool:
+    """Whether there is more in a run's directory than its description."""
+    return not {path.name for path in directory.iterdir()} <= {"run.json"}
+
+
+def remove_unused(directory: Path) -> None:
+    """Remove the directory of a run that never began and that no process has open."""
+    with suppress(OSError, RunError), lock(directory, "in use"):
+        if not has_begun(directory):
+            shutil.rmtree(directory)
 
 
 @contextmanager

@@ -101,6 +101,8 @@ def read_data_name(checkpoint: Path) -> str:
     """The data of a run; ValueError for a state_dict, which does not know it."""
     if checkpoint.is_dir():
         return read_run(checkpoint)[0].data
+    if not checkpoint.exists():
+        raise ValueError(f"evaluate: no such file or directory: {checkpoint}")
     raise ValueError(f"evaluate: wanted the data that {checkpoint} is judged by, since only a run knows its own")
 
 

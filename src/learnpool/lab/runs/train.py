@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...formatting import format_pip_install
 from .. import data, hardware
 from . import checkpoint, directory, user_networks
 from .batches import load_batches
@@ -110,5 +111,5 @@ def open_tensorboard(path: Path, epoch: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise RunError('--tensorboard needs its package: pip install "learnpool[tensorboard]"') from None
+        raise RunError(f"--tensorboard needs its package: {format_pip_install('tensorboard')}") from None
     return SummaryWriter(path / "tensorboard", purge_step=epoch + 1)

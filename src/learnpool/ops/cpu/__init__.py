@@ -54,7 +54,7 @@ def warn_once(reference: Callable[..., Any]) -> Callable[..., Any]:
         if x.device.type == "cpu" and not _warned:
             _warned = True
             warnings.warn(
-                f"learnpool: the reference serves, which computes the same more slowly: the CPU kernel is {CPU.detail}",
+                f"learnpool: using the slower PyTorch reference: the CPU kernel is {CPU.detail}",
                 stacklevel=2,
             )
         return reference(x, *rest)

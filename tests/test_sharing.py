@@ -57,13 +57,35 @@ def test_another_grid_resamples_in_that_forward(dims, mode):
     assert torch.equal(layer.weight, before)
 
 
-def test_another_grid_says_so_once():
-    layer = GatedPool2d(2, share="region", grid=(11, 3))
-    with pytest.warns(UserWarning, match="^GatedPool2d: parameters for a grid of 11×3 are resampled to 5×13$"):
-        layer(torch.randn(1, 1, 10, 26))
+def test_another_grid_says_so_once_per_pool():
+    for _ in range(2):  # a second pool says it too
+        layer = GatedPool2d(2, share="region", grid=(11, 3))
+        with pytest.warns(UserWarning, match="^GatedPool2d: parameters for a grid of 11×3 are resampled to 5×13$"):
+            layer(torch.randn(1, 1, 10, 26))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            layer(torch.randn(1, 1, 10, 26))
+            layer(torch.randn(1, 1, 20, 20))
+
+
+def test_another_grid_names_the_pools_of_a_converted_network():
+    net = nn.Sequential(nn.MaxPool2d(2), nn.Sequential(nn.MaxPool2d(2)))
+    learnpool.convert(net, "gated", share="region", example=torch.randn(1, 1, 8, 8))
+    with pytest.warns(UserWarning, match="are resampled to") as said:
+        net(torch.randn(1, 1, 12, 12))
+    assert [str(warning.message) for warning in said] == [
+        "GatedPool2d 0: parameters for a grid of 4×4 are resampled to 6×6",
+        "GatedPool2d 1.0: parameters for a grid of 2×2 are resampled to 3×3",
+    ]
+
+
+def test_compiled_code_does_not_say_it():
+    layer = GatedPool2d(2, share="region", grid=3)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        layer(torch.randn(1, 1, 10, 26))
+        warnings.simplefilter("error", UserWarning)
+        torch.compile(layer, fullgraph=True, backend="eager")(torch.randn(1, 1, 10, 10))
+    with pytest.warns(UserWarning, match="resampled to 5×5"):
+        layer(torch.randn(1, 1, 10, 10))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

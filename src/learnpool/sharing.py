@@ -15,12 +15,11 @@ import warnings
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 SHARES = ("layer", "region", "channel", "region_channel", "net")
 REGIONAL = ("region", "region_channel")
-_warned: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
 
 
 def check_share(name: str, share: object) -> str:
@@ -52,15 +51,17 @@ def get_grid(parameter: Tensor, dims: int) -> tuple[int, ...]:
     return tuple(parameter.shape[2 : 2 + dims])
 
 
-def warn_of_grid(name: str, parameter: Tensor, grid: Sequence[int]) -> None:
-    """Say once that a layer's parameters meet maps of another grid than the one they were made for."""
-    if torch.compiler.is_compiling():
+def warn_of_grid(layer: nn.Module, parameter: Tensor, grid: Sequence[int]) -> None:
+    """Say once per layer that its parameters meet maps of another grid than theirs; compiled code does not say it."""
+    if torch.compiler.is_compiling() or "_warned_of_grid" in layer.__dict__:
         return
     made_for = get_grid(parameter, len(grid))
-    if made_for != tuple(grid) and (name, made_for, tuple(grid)) not in _warned:
-        _warned.add((name, made_for, tuple(grid)))
+    if made_for != tuple(grid):
+        layer.__dict__["_warned_of_grid"] = True
+        place = f" {layer.__dict__['_place']}" if "_place" in layer.__dict__ else ""  # in a converted network
         sizes = ["×".join(map(str, size)) for size in (made_for, grid)]
-        warnings.warn(f"{name}: parameters for a grid of {sizes[0]} are resampled to {sizes[1]}", stacklevel=3)
+        change = f"parameters for a grid of {sizes[0]} are resampled to {sizes[1]}"
+        warnings.warn(f"{type(layer).__name__}{place}: {change}", stacklevel=3)
 
 
 def resample(parameter: Tensor, grid: Sequence[int]) -> Tensor:

@@ -46,8 +46,8 @@ def test_pools_stand_behind_activations():
     report = convert(net, "filter", **OPTIONS)
     assert [(row.name, row.now) for row in report.replaced] == [
         ("stem.0", "filter 3×3 behind stem.2"),
-        ("conv1", "filter 3×3 behind its activation"),
-        ("conv3", "filter 3×3 behind its activation"),
+        ("conv1", "filter 3×3 behind the relu"),
+        ("conv3", "filter 3×3 behind the gelu"),
     ]
     assert {row.exact for row in report.rows} == {"up to rounding, in eval()"}
     assert_close(net(X), expected)
@@ -116,10 +116,18 @@ def test_a_function_that_compilers_hide_gets_no_pool(function):
     net = Line(function).eval()
     report = convert(net, "gated", **OPTIONS)
     hidden = any(function is other for other in HIDDEN)
-    assert report.rows[0].now == ("then gated 3×3" if hidden else "gated 3×3 behind its activation")
+    assert report.rows[0].now.startswith("then gated 3×3" if hidden else "gated 3×3 behind the ")
     x = X.clone()
     torch._dynamo.reset()
     assert_close(torch.compile(net, fullgraph=True, backend="eager")(x.clone()), net(x.clone()))
+
+
+def test_a_shared_activation_is_named_by_its_function_and_block():
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), make())
+    report = convert(net, "filter", **OPTIONS)
+    assert [row.now for row in report.replaced] == [
+        "filter 3×3 behind 1.stem.2", "filter 3×3 behind the relu in 1", "filter 3×3 behind the gelu in 1",
+    ]  # fmt: skip
 
 
 def test_a_norm_over_the_map_is_not_exact():
@@ -154,6 +162,23 @@ def test_without_an_activation_of_its_own_the_pool_is_behind_the_convolution(net
     assert report.rows[0].now == "then filter 3×3"
     assert report.rows[0].reason.endswith("no activation follows it alone, so its pool is behind the convolution")
     assert_close(net(X), expected)
+
+
+def test_a_convolution_the_example_never_reached_keeps_both_remarks():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.spare = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(3, 4, 4, 4)
+
+        def forward(self, x):
+            return F.relu(self.spare(x) if x.shape[-1] > 1000 else self.conv(x))
+
+    reason = convert(Spare(), "filter", **OPTIONS, first="spare").rows[1].reason
+    assert reason.split("; ")[-3:] == [
+        "its pool cannot come first: d(k − 1) is not 2p",
+        "no activation follows it alone, so its pool is behind the convolution",
+        "the example never reached it: no gradient from such inputs",
+    ]
 
 
 def test_bad_input():

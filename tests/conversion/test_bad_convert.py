@@ -25,6 +25,8 @@ BAD = {
     "only a left one": (lambda: (modules(), {"only": "8"}), ValueError, "convert: nothing to replace in Sequential: 3, 6: your choice"),
     "replace": (lambda: (modules(), {"replace": ("min",)}), ValueError, r"convert: replace must be a tuple of 'max', 'avg', 'global', 'strided', 'shortcut', got \('min',\)"),
     "replace text": (lambda: (modules(), {"replace": "max"}), ValueError, "convert: replace must be a tuple"),
+    "min_channels": (lambda: (modules(), {"min_channels": 0}), ValueError, "^convert: min_channels must be at least 1, got 0$"),
+    "min_channels of text": (lambda: (modules(), {"min_channels": "3"}), TypeError, "^convert: min_channels must be an int, got '3'$"),
     "share": (lambda: (modules(), {"share": "chanel"}), ValueError, "convert: share must be one of layer, region"),
     "share twice": (lambda: (modules(), {"pool": "gated:region", "share": "channel"}), ValueError, "share 'region' differs from share='channel'"),
     "no example": (lambda: (modules(), {"share": "channel"}), ValueError, "convert: share='channel' needs sizes: give example=, an input of the network"),

@@ -124,8 +124,9 @@ def test_a_convolution_that_pads_in_another_way(mode):
     report = convert(net, lambda old: "filter", replace=ALL, skip=lambda old: old.stride == (1, 1), only="0", example=X)
     assert report.rows[0].window == "5×5, stride 2, padding 2"
     restore(net)
-    with pytest.raises(ValueError, match="its pool cannot come first"):
-        convert(net, "filter", replace=ALL, first="*")
+    report = convert(net, "filter", replace=ALL, first="*")
+    assert report.rows[0].now == "then filter 3×3"
+    assert report.rows[0].reason.endswith(f"its pool cannot come first: padding_mode='{mode}'")
 
 
 class SameConv2d(nn.Conv2d):
@@ -139,13 +140,16 @@ class SameConv2d(nn.Conv2d):
         return F.conv2d(F.pad(x, pads), self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
 
-@pytest.mark.parametrize("size", range(1, 20))
-def test_a_convolution_whose_padding_depends_on_its_stride(size):
-    net = nn.Sequential(SameConv2d(3, 4, 3, 2))
-    x = torch.randn(1, 3, size, 20 - size)
-    expected = net(x)
-    convert(net, "filter", replace=ALL)
-    assert_close(net(x), expected)
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("kernel", [2, 3, 5])
+def test_a_convolution_whose_padding_depends_on_its_stride(kernel, stride):
+    net = nn.Sequential(SameConv2d(3, 4, kernel, stride))
+    old = copy.deepcopy(net)
+    report = convert(net, "filter", replace=ALL, first=lambda conv: True)
+    assert report.rows[0].reason.endswith("its pool cannot come first: SameConv2d pads by hand")
+    for size in range(1, 66):
+        x = torch.randn(1, 3, size, 66 - size)
+        assert_close(net(x), old(x))
 
 
 def test_a_whole_network_begins_as_it_was_and_keeps_its_names():
@@ -257,6 +261,48 @@ def test_a_slice_begins_to_the_last_bit():
     assert net.slice_0.stride == (2, 3)
 
 
+class Strides(nn.Module):
+    """A stride without a convolution, along all axes or one, written in every way."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.MaxPool2d(1, (2, 3))
+
+    def forward(self, x):
+        y = self.pool(x).sum() + F.max_pool2d(x, 1, 2, ceil_mode=True).sum()
+        line = x.flatten(2)
+        y = y + x[:, :, ::2].sum() + x[..., ::2].sum() + x[:, :, ::2, :].sum() + line[:, :, ::3].sum()
+        return y + line[..., ::2].sum() + x[:, ::2].sum() + line[0, ::2].sum()  # the last two are of channels
+
+
+def test_one_axis_and_pools_of_one_cell():
+    net = Strides()
+    expected = net(X)
+    report = convert(net, "filter", replace=ALL, example=X)
+    assert {(row.state, row.kind, row.exact) for row in report.rows} == {("replaced", "shortcut", "to the last bit")}
+    assert [(row.was, row.window.removeprefix("stride ")) for row in report.rows] == [
+        ("nn.MaxPool2d", "2×3"), ("F.max_pool2d", "2"), ("x[…]", "2×1"), ("x[…]", "1×2"), ("x[…]", "2×1"),
+        ("x[…]", "3"), ("x[…]", "2"),
+    ]  # fmt: skip
+    assert_close(net(X), expected)
+    torch._dynamo.reset()
+    assert_close(torch.compile(net, fullgraph=True, backend="aot_eager")(X), expected)
+    net(X).backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+    restore(net)
+    assert torch.equal(net(X), expected)
+    assert (type(net.pool), net.pool.stride) == (nn.MaxPool2d, (2, 3))
+
+
+@pytest.mark.parametrize("size", range(1, 66, 4))
+def test_a_pool_of_one_cell_has_the_same_output_for_every_size(size):
+    net = nn.Sequential(nn.MaxPool2d(1, 2, ceil_mode=True), nn.MaxPool2d(1, 3))
+    x = torch.randn(1, 2, size, 66 - size)
+    expected = net(x)
+    assert len(convert(net, "filter", replace=("shortcut",)).replaced) == 2
+    assert torch.equal(net(x), expected)
+
+
 def test_space_to_depth_is_no_shortcut():
     class Focus(nn.Module):
         def forward(self, x):
@@ -284,11 +330,12 @@ def test_first_keeps_the_cost():
     assert first(X).shape == behind(X).shape
 
 
-def test_first_is_refused_where_sizes_would_change():
+@pytest.mark.parametrize("first", ["*", lambda conv: True])
+def test_where_sizes_would_change_the_pool_is_behind(first):
     net = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.Conv2d(4, 4, 3, 2, 1))
-    report = convert(net, "filter", replace=ALL, first="*")
-    assert [row.state for row in report.rows] == ["left", "replaced"]
-    assert report.rows[0].reason == "its pool cannot come first: d(k − 1) is not 2p (4×4, stride 4)"
+    report = convert(net, "filter", replace=ALL, first=first, example=X)
+    assert [row.now for row in report.rows] == ["then filter 5×5", "filter 3×3 first"]
+    assert report.rows[0].reason == "its pool cannot come first: d(k − 1) is not 2p"
 
 
 def test_min_channels_leaves_the_stem():
@@ -403,6 +450,34 @@ def test_a_network_that_is_prepared_for_quantisation_is_not_reachable():
     prepare(net, inplace=True)
     with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
         convert(net, "filter", replace=ALL)
+
+
+class Hidden(nn.Module):
+    """Strided convolutions where no pool can be put: compiled, and in a plain list."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, 2, 1)
+        self.plain = [nn.Conv2d(3, 3, 3, 2, 1), self.conv]
+        self.scripted = torch.jit.script(nn.Conv2d(3, 3, 1, 2))
+
+    def forward(self, x):
+        return self.scripted(self.plain[0](self.plain[1](x)))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
+@pytest.mark.parametrize("example", [None, X])
+def test_convolutions_that_are_not_reachable_say_so(example):
+    net = Hidden()
+    expected = net(X)
+    with pytest.warns(UserWarning, match="convert: not replaced in Hidden: "):
+        report = convert(net, "filter", replace=ALL, example=example)
+    assert {(row.name, row.kind, row.reason) for row in report.unreachable} == {
+        ("plain[0]", "strided", "in a plain list: use nn.ModuleList or nn.ModuleDict"),
+        ("scripted", "shortcut", "compiled by TorchScript"),
+    }
+    assert [row.name for row in report.replaced] == ["conv"]
+    assert_close(net(X), expected)
 
 
 def test_calibrate_brings_a_gated_pool_nearer():

@@ -190,3 +190,63 @@ def test_a_function_that_calls_itself_and_one_too_long_to_follow_end():
     assert sorted(order(Deep())) == ["a", "b"]
     with pytest.raises(ValueError, match="give example="):
         convert(Deep(), "tree2+gated")
+
+
+def halve(x, by_pool=False):
+    return F.max_pool2d(x, 2) if by_pool else x[..., ::2]
+
+
+def run(x, function):
+    return function(x)
+
+
+class Known(nn.Module):
+    """Calls that the source shows in unusual ways: each of them runs."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.inner = nn.Sequential(Called())
+
+    def forward(self, x):
+        match self.way:
+            case "match":
+                return F.max_pool2d(x, 2)
+            case "forward":
+                return self.inner.forward(x)
+            case "call":
+                return self.inner.__call__(x)
+            case "words":
+                words = {"by_pool": True}
+                return halve(x, **words)
+            case "values":
+                return halve(*(x, True))
+            case "checkpoint":
+                return checkpoint(functools.partial(halve, by_pool=True), x, use_reentrant=False)
+            case _:
+                return run(x, self.pool)
+
+    def pool(self, x):
+        return F.max_pool2d(x, 2)
+
+
+class Called(nn.Module):
+    def forward(self, x):
+        return F.max_pool2d(x, 2)
+
+
+@pytest.mark.parametrize("way", ["match", "forward", "call", "words", "values", "checkpoint", "passed on"])
+def test_a_call_in_an_unusual_way_is_not_taken_for_one_that_never_runs(way):
+    report = convert(Known(way))
+    assert not [row.name for row in report.left if row.kind == "max"]
+
+
+def test_a_sequence_with_a_forward_of_its_own():
+    class Scaled(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) / 2
+
+    report = convert(Scaled(Called(), P()), "tree2+gated")
+    assert [(row.name, row.now, row.reason) for row in report.rows] == [
+        ("0.max_pool2d_0", "tree2", ""), ("1", "gated", ""),
+    ]  # fmt: skip

@@ -16,10 +16,52 @@ def rows(report):
 
 
 def test_one_tap_windows_are_left():
-    net = nn.Sequential(nn.MaxPool2d(1, 2), nn.MaxPool2d((1, 2)))
-    report = convert(net)
-    assert rows(report)["0"].reason == "a window of one cell: nothing to learn"
+    net = nn.Sequential(nn.MaxPool2d(1), nn.MaxPool2d((1, 2)), nn.MaxPool2d(1, 2), nn.AvgPool2d(1, 2))
+    report = convert(net, replace=("max", "avg"))
+    one_cell = "a window of one cell: nothing to learn"
+    assert (rows(report)["0"].reason, rows(report)["3"].reason) == (one_cell, one_cell)
+    assert rows(report)["2"].reason == "your choice: replace=('max', 'avg')"  # a shortcut
     assert isinstance(net[1], Pool2d)
+    with pytest.raises(ValueError, match=r"; its 1 shortcut pool: replace=\('shortcut',\)$"):
+        convert(nn.Sequential(nn.MaxPool2d(1, 2)))
+
+
+class Squeeze(nn.Module):
+    """As timm's SEModule: a maximum that a flag switches on, and a call that only training makes."""
+
+    def __init__(self, add_maxpool=False):
+        super().__init__()
+        self.add_maxpool = add_maxpool
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        s = x.mean((2, 3), keepdim=True)
+        if self.add_maxpool:
+            s = 0.5 * s + 0.5 * x.amax((2, 3), keepdim=True)
+        if self.training:
+            s = s + F.adaptive_avg_pool2d(x, 1)
+        return x * self.conv(s)
+
+
+@pytest.mark.parametrize("example", [None, X])
+def test_a_call_that_never_runs_is_left_and_every_pool_has_a_gradient(example):
+    net = nn.Sequential(Squeeze(), Squeeze(add_maxpool=True))
+    report = convert(net, "mixed", replace=("global",), example=example)
+    never = "forward never calls it" if example is None else "the example never reached it"
+    assert [(row.name, row.reason) for row in report.left] == [("0.amax_0", never)]
+    assert {row.reason for row in report.replaced} == ({""} if example is None else {"", "in training alone"})
+    net.train()(X).sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("example", [None, X])
+def test_only_with_its_name_replaces_a_call_that_never_runs(example):
+    net = Squeeze()
+    report = convert(net, "mixed", replace=("global",), only=["mean_0", "amax_0"], example=example)
+    assert [row.name for row in report.replaced] == ["mean_0", "amax_0"]
+    assert report.replaced[1].reason.endswith(": no gradient" if example is None else "no gradient from such inputs")
+    report = convert(Squeeze(), "mixed", replace=("global",), only="*", example=example)
+    assert [row.name for row in report.left] == ["amax_0"]
 
 
 def test_a_huge_window_without_an_example_is_left():

@@ -26,3 +26,16 @@ def test_names_are_escaped():
     assert ">&lt;b&gt;</td>" in report._repr_html_()
     assert "<p>1 &lt; 2</p>" in report._repr_html_()
     assert "\x1b" not in repr(report)
+
+
+def test_kinds_and_costs_are_shown_where_they_say_something():
+    def heads(*rows):
+        return repr(Report(rows)).splitlines()[0]
+
+    plain = Row("1", "nn.MaxPool2d", "2×2", "replaced", "mixed", 1, kind="max", multiply_adds_before=0, multiply_adds=0)
+    whole = Row("2", "nn.AdaptiveAvgPool2d", "the whole map", "left", kind="global")
+    gated = Row("3", "nn.MaxPool2d", "2×2", "replaced", "gated", 4, kind="max", multiply_adds_before=0, multiply_adds=9)
+    assert "kind" not in heads(plain, gated)
+    assert "kind" in heads(plain, whole)
+    assert "multiply-adds" not in heads(plain, whole)
+    assert "multiply-adds" in heads(plain, gated)

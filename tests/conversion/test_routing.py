@@ -298,10 +298,9 @@ def test_checkpointing_a_module_recomputes_the_new_pools():
 
 def test_checkpointing_a_piece_of_forward_is_refused_not_wrong():
     net = Pieces(whole=False)
-    with pytest.warns(UserWarning, match="inside torch.utils.checkpoint"):
-        report = convert(copy.deepcopy(net), "gated", example=X)
-    row = next(row for row in report.unreachable if row.name == "max_pool2d_0")
-    assert row.reason == "inside torch.utils.checkpoint, which calls it again outside of forward"
+    why = "max_pool2d_0: inside torch.utils.checkpoint, which calls it again outside of forward"
+    with pytest.raises(ValueError, match=why):
+        convert(copy.deepcopy(net), "gated", example=X)
     convert(net, "gated")  # without an example nobody knows
     with pytest.raises(RuntimeError, match="convert: a pool is called inside torch.utils.checkpoint"):
         net(X.clone().requires_grad_())

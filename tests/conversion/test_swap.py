@@ -57,11 +57,11 @@ def test_the_report_prints_as_a_table():
     assert (
         str(convert(modules(), "tree2+mixed"))
         == """\
-pool  was                   window                    now    parameters  why
-3     nn.MaxPool2d          3×3, stride 2, padding 1  tree2          27
-6     nn.MaxPool2d          2×2, stride 2, ceil       mixed           1
-7     nn.AvgPool2d          3×3, stride 2, padding 1  left               your choice: replace=('max',)
-8     nn.AdaptiveAvgPool2d  the whole map             left               your choice: replace=('max',)
+pool  kind    was                   window                    now    parameters  why
+3     max     nn.MaxPool2d          3×3, stride 2, padding 1  tree2          27
+6     max     nn.MaxPool2d          2×2, stride 2, ceil       mixed           1
+7     avg     nn.AvgPool2d          3×3, stride 2, padding 1  left               your choice: replace=('max',)
+8     global  nn.AdaptiveAvgPool2d  the whole map             left               your choice: replace=('max',)
 2 replaced, 2 left, 0 not reachable; 28 parameters added"""
     )
 

@@ -55,6 +55,7 @@ class Activation:
     owner: nn.Module
     location: str
     is_exact: bool  # whether all on the way treats every cell alike, so that a stride may as well come behind it
+    function: str  # its name
 
 
 @dataclass(eq=False)
@@ -64,6 +65,7 @@ class _Chain:
     call: Any
     is_exact: bool = True
     places: tuple[Place, ...] = ()  # where its activation may be routed
+    function: str = ""  # its activation's name
     is_broken: bool = False  # something else reads it too
 
 
@@ -101,7 +103,7 @@ class ActivationFinder:
                 chain.is_exact = chain.is_exact and _NORMS.get(func, True)
                 self.ends.append((out, chain))
             elif places:
-                chain.places = places
+                chain.places, chain.function = places, func.__name__.strip("_")
             else:
                 chain.is_broken = True
 
@@ -110,4 +112,4 @@ class ActivationFinder:
         for chain in self.chains:
             alone = [(owner, at) for owner, at in chain.places if self.uses[id(owner), at] == 1]
             if alone and not chain.is_broken:
-                chain.call.activation = Activation(*alone[0], chain.is_exact)
+                chain.call.activation = Activation(*alone[0], chain.is_exact, chain.function)

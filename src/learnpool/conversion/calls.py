@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .convolutions import BEFORE, Convolution, Original, Slice
+from .convolutions import BEFORE, Convolution, Original, Slice, simplify
 from .torch_pools import GlobalPool, Obstacle, TorchPool, is_one_cell
 
 POOL_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
@@ -103,7 +103,7 @@ def read_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
     if function in OTHER_FUNCTIONS:
         return Call(args[0] if args else kwargs.get("input"), obstacle=OTHER_FUNCTIONS[function])
     if function is SLICE:
-        stride = _read_slice(args[1])
+        stride = _read_slice(args[1], args[0])
         return None if stride is None else Call(args[0], Slice(stride))
     arguments = name_arguments(function, args, kwargs)
     x = arguments.pop("input", None)
@@ -112,11 +112,9 @@ def read_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
         return None if convolution is None else Call(x, convolution)
     if function in MEAN_FUNCTIONS:
         dims = _read_axes(arguments, x)
-        return (
-            None
-            if dims is None
-            else Call(x, GlobalPool(MEAN_FUNCTIONS[function], dims, arguments.get("keepdim", False)))
-        )
+        if dims is None:
+            return Call(x, obstacle=Obstacle.CHANNELS_LAST) if _has_channels_last(arguments, x) else None
+        return Call(x, GlobalPool(MEAN_FUNCTIONS[function], dims, arguments.get("keepdim", False)))
     if function in ADAPTIVE_FUNCTIONS:
         kind, dims = ADAPTIVE_FUNCTIONS[function]
         if not is_one_cell(arguments.get("output_size"), dims):
@@ -127,7 +125,7 @@ def read_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
         arguments.setdefault("count_include_pad", True)
     elif function in _WITH_INDICES:
         arguments["return_indices"] = True
-    return Call(x, TorchPool(kind, dims, **arguments))
+    return Call(x, simplify(TorchPool(kind, dims, **arguments)))
 
 
 def _read_convolution(
@@ -156,16 +154,30 @@ def _read_axes(arguments: dict[str, Any], x: Any) -> int | None:
     return dims if dims is None or x is None or x.dim() == dims + 2 else None
 
 
-def _read_slice(index: Any) -> tuple[int, ...] | None:
-    """The stride of ``x[:, :, ::2, ::2]`` or ``x[..., ::2, ::2]``; None for any other index."""
+def _has_channels_last(arguments: dict[str, Any], x: Any) -> bool:
+    """Whether a mean is over the map of ``[N, H, W, C]``; only the tensor itself tells."""
+    axes = arguments.get("dim")
+    if x is None or x.dim() not in (4, 5) or not isinstance(axes, (tuple, list)):
+        return False
+    return sorted(axis % x.dim() for axis in axes) == [*range(1, x.dim() - 1)]
+
+
+def _read_slice(index: Any, x: Any) -> tuple[int, ...] | None:
+    """The stride of ``x[:, :, ::2, ::2]`` or ``x[..., ::2, ::2]``; None for any other index.
+
+    How many axes the map has is told by the tensor, or by an index of at least two of them.
+    """
     if not isinstance(index, tuple) or not all(isinstance(part, slice) or part is Ellipsis for part in index):
         return None
-    lead, steps = (1, index[1:]) if index[:1] == (Ellipsis,) else (2, index[2:])
-    if len(steps) not in (2, 3) or any(part is Ellipsis for part in index[1:]):
+    whole, from_last = slice(None), index[:1] == (Ellipsis,)
+    steps = index[1:] if from_last else index[2:]
+    dims = len(steps) if x is None else max(len(steps), x.dim() - 2)
+    if not steps or dims > 3 or (x is None and dims == 1) or (x is not None and x.dim() < 3):
         return None
-    whole = slice(None)
-    if lead == 2 and index[:2] != (whole, whole):
+    if any(part is Ellipsis for part in index[1:]) or not (from_last or index[:2] == (whole, whole)):
         return None
+    others = (whole,) * (dims - len(steps))
+    steps = (*others, *steps) if from_last else (*steps, *others)
     if any(part.start not in (None, 0) or part.stop is not None for part in steps):
         return None
     stride = tuple(1 if part.step is None else part.step for part in steps)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
@@ -20,11 +21,12 @@ from ..ops.window import format_size
 from .torch_pools import GlobalPool, TorchPool
 
 BEHIND, BEFORE = "behind", "before"  # where a pool stands, seen from its convolution
+_NAMES = ("Conv1d", "Conv2d", "Conv3d")
 
 
 @dataclass(frozen=True)
 class Slice:
-    """``x[:, :, ::s, ::s]``: every s-th cell of a map."""
+    """``x[:, :, ::s, ::s]`` or ``F.max_pool2d(x, 1, s)``: every s-th cell of a map."""
 
     stride: tuple[int, ...]
 
@@ -112,11 +114,21 @@ def is_same(one: Original | None, other: Original | None) -> bool:
     return one is other if one is None or other is None else one.key == other.key
 
 
-def read_convolution(module: nn.Module) -> Convolution | None:
-    """A convolution with a stride as data; None for another module."""
-    if not isinstance(module, _ConvNd) or isinstance(module, _ConvTransposeNd) or set(module.stride) == {1}:
+def simplify(pool: TorchPool) -> TorchPool | Slice:
+    """A max pool of one cell with a stride as the slice that it is; another pool as it is."""
+    if pool.kind != "max" or pool.return_indices:
+        return pool
+    window = pool.window
+    return Slice(window.stride) if max(window.kernel) == 1 and max(window.stride) > 1 else pool
+
+
+def read_convolution(module: Any) -> Convolution | None:
+    """A convolution with a stride as data, scripted or not; None for another module."""
+    is_scripted = isinstance(module, torch.jit.ScriptModule) and module.original_name in _NAMES
+    is_own = isinstance(module, _ConvNd) and not isinstance(module, _ConvTransposeNd)
+    if not (is_own or is_scripted) or set(getattr(module, "stride", (1,))) == {1}:
         return None
-    padding = module.padding if isinstance(module.padding, tuple) else (0,) * len(module.stride)  # "valid"
+    padding = (0,) * len(module.stride) if isinstance(module.padding, str) else module.padding  # "valid"
     numbers = tuple(module.stride), tuple(module.kernel_size), tuple(padding), tuple(module.dilation)
     stride, kernel, padding, dilation = numbers
     channels = module.in_channels, module.out_channels, module.groups

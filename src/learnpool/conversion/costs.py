@@ -42,13 +42,16 @@ def _count_inner_products(new: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def describe_new(site: PoolSite, new: nn.Module) -> str:
-    """``gated``; at a convolution ``then filter 3×3``, or ``filter 3×3 first``."""
+    """``gated``; at a convolution ``then filter 3×3``, ``filter 3×3 first`` or ``filter 3×3 behind the relu``."""
     if not isinstance(site.original, Convolution):
         return name_pool(new)
     window: Any = getattr(new, "window", None)
     name = name_pool(new) + ("" if window is None else f" {format_size(window.kernel)}")
-    if site.pool_owner is not None:
-        return f"{name} behind {site.pool_owner_name or 'its activation'}"
+    if site.pool_owner is not None and site.activation is not None:
+        owner, function = site.pool_owner_name, site.activation.function
+        if site.activation.location:
+            return f"{name} behind the {function} in {owner}" if owner else f"{name} behind the {function}"
+        return f"{name} behind {owner}"
     return f"{name} first" if site.where == BEFORE else f"then {name}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -38,6 +39,9 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
     rounding, with filters where every window is whole. A stride becomes filters of a single 1, at the tap that meets
     every s-th cell; what is exact then is the pool, while a convolution rounds in another way at another stride.
     """
+    if isinstance(old, GlobalPool) and old.window_pool is not None:
+        exact = start_as(new, replace(old, window_pool=None), inputs)
+        return Exactness.ROUNDING if exact == Exactness.BITS and old.function == "avg" else exact
     if not isinstance(new, TreeParameters):
         original = read_module(new)
         if original is None:

@@ -163,6 +163,11 @@ class Interpreter(Evaluator):
                 self.run_block(handler.body, scope, [])
             self.conditions -= 1
             return self.run_block([*node.orelse, *node.finalbody], scope, result) or end
+        elif isinstance(node, ast.Match):
+            self.conditions += 1
+            for case in node.cases:
+                self.run_block(case.body, scope, result)
+            self.conditions -= 1
         elif isinstance(node, (ast.Return, ast.Raise)):
             result.append(self.evaluate(node.value if isinstance(node, ast.Return) else node.exc, scope))
             return "return"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, MethodType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -62,9 +63,11 @@ class Order:
     complete: bool = True
 
 
-def read_order(model: nn.Module, keys: Iterable[Key]) -> Order:
-    """The order in which the pools ``keys`` of a network run, as far as its source tells."""
-    walker = _Walker(model, set(keys))
+def read_order(model: nn.Module, keys: Iterable[Key], training: bool = False) -> Order:
+    """The order in which the pools ``keys`` of a network run, as far as its source tells; in either mode, or in
+    training.
+    """
+    walker = _Walker(model, set(keys), training)
     try:
         walker.enter(model, (), {})
     except Exception:  # too long, too deep, or an object that raises when inspected
@@ -75,8 +78,8 @@ def read_order(model: nn.Module, keys: Iterable[Key]) -> Order:
 class _Walker(Interpreter):
     """Enters modules, methods and functions where they are called, and notes the pools."""
 
-    def __init__(self, model: nn.Module, keys: set[Key]) -> None:
-        self.keys = keys
+    def __init__(self, model: nn.Module, keys: set[Key], training: bool) -> None:
+        self.keys, self.training = keys, training
         self.order = Order()
         self.count = 0
         self.active: list[tuple[Any, int]] = []
@@ -89,20 +92,24 @@ class _Walker(Interpreter):
             raise RecursionError("too long to follow")
         return super().evaluate(node, scope)
 
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
+        return True if self.training and node.attr == "training" else super()._attribute(node, scope)
+
     def add_use(self, key: Key) -> None:
         if key in self.keys:
             self.order.uses.append(PoolUse(key, self.conditions == 0))
 
     def enter(self, module: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Run a module's forward."""
-        if type(module).forward in (nn.Sequential.forward, nn.Module.forward):  # the latter: a list, in its own order
+        forward = get_forward(module)
+        if forward is not None and forward.function in (nn.Sequential.forward, nn.Module.forward):
+            # The latter is that of a list, which has an order of its own.
             for child in module._modules.values():  # children() leaves out a module's second time
                 if child is not None:
                     self.enter(child, (), {})
         elif (id(module), "") in self.keys:
             self.add_use((id(module), ""))
         elif id(module) in self.relevant:
-            forward = get_forward(module)
             if forward is None or isinstance(module, torch.jit.ScriptModule):
                 self.order.complete = False
             else:
@@ -130,6 +137,8 @@ class _Walker(Interpreter):
         args = [self.evaluate(arg.value if isinstance(arg, ast.Starred) else arg, scope) for arg in node.args]
         words = {word.arg: self.evaluate(word.value, scope) for word in node.keywords}
         kwargs = {name: value for name, value in words.items() if name is not None}
+        if None in words or any(isinstance(arg, ast.Starred) for arg in node.args):
+            self.order.complete = False  # which argument is which is not known
         if is_place(resolve_target(node, target)[0]):
             self.add_located_use(node, scope)
         elif isinstance(target, nn.Module):
@@ -160,6 +169,12 @@ class _Walker(Interpreter):
             return True if target is hasattr and attribute is not UNKNOWN else attribute
         if any(target is pure for pure in _PURE_FUNCTIONS) or _is_container_method(target, home):
             return UNKNOWN if any(arg is UNKNOWN for arg in args) else call_safely(target, *args, **kwargs)
+        if isinstance(target, MethodType) and function in (nn.Sequential.forward, nn.Module.__call__):
+            owner: Any = target.__self__
+            parts = owner._modules.values() if function is nn.Sequential.forward else (owner,)
+            for part in (part for part in parts if part is not None):
+                self.enter(part, args, kwargs)
+            return UNKNOWN
         if function is None or (home.split(".")[0] == "torch" and home != "torch.nn.modules.pooling"):
             self.call_arguments([*args, *kwargs.values()])  # checkpoint(self.block, x), map(self.block, xs)
             return False if getattr(target, "__name__", "") in _FALSE_IN_EAGER_MODE else UNKNOWN
@@ -187,6 +202,10 @@ class _Walker(Interpreter):
                 function = as_function(value)
                 if function is not None and id(value.__self__) in self.relevant:
                     self.follow(Scope(function, value.__self__, value.__self__), (value.__self__,), {})
+            elif isinstance(value, (tuple, list)):
+                self.call_arguments(value)
+            elif type(value) in (FunctionType, partial):
+                self.order.complete = False
 
 
 def _is_container_method(target: Any, home: str) -> bool:

@@ -16,13 +16,14 @@ from ..ops.window import format_size
 from ..parameters import TreeParameters
 from . import source
 from .calls import CONVOLUTIONS, select_functions
-from .convolutions import Convolution, Original, is_same, read_convolution
+from .convolutions import Convolution, Original, is_same, read_convolution, simplify
 from .order import read_order
 from .routing import get_routes
 from .sites import PoolSite
 from .torch_pools import (
     OTHER_MODULES,
     POOL_MODULES,
+    GlobalPool,
     Obstacle,
     TorchPool,
     find_pool_class,
@@ -33,6 +34,7 @@ from .trace import TracedCall, trace_calls
 _INTERNAL = {*nn.Module().__dict__}
 _MOST_TAPS = 1024  # of a window that is not global, as far as anyone has seen
 _METHODS = {"mean": "x.mean", "amax": "x.amax", "slice": "x[…]"}
+_SCRIPTED = "compiled by TorchScript"
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
 
@@ -46,9 +48,12 @@ def find_sites(model: nn.Module, kinds: Sequence[str], example: Any = None) -> l
     names = {id(module): name for name, module in reversed(named)}
     for name, module in model.named_modules():
         sites += _find_in_module(name, module, functions)
-    sites += _find_in_containers(model, names)
+    sites += _find_in_containers(model, names, {*CONVOLUTIONS} <= functions)
     if example is not None:
-        _add_example(sites, trace_calls(model, example, functions), names)
+        _add_example(model, sites, trace_calls(model, example, functions), names)
+        for pool in sites:
+            _judge_window(pool, "global" in kinds)
+        _merge_global_calls(sites)
     else:
         _add_order(model, sites)
     _number_calls(sites)
@@ -84,7 +89,7 @@ def _find_in_module(name: str, module: nn.Module, functions: set[Any]) -> Iterat
         yield from _find_scripted(name, module)
     elif "_old_pool" in module.__dict__ or isinstance(module, (TreeParameters, WindowLayer)):
         yield PoolSite(name, was, left_reason="learns already", module=module)
-    elif (original := read_module(module)) is not None:
+    elif (original := _read_pool(module)) is not None:
         yield PoolSite(name, was, original, left_reason=original.refusal, module=module)
     elif (why := next((why for cls, why in OTHER_MODULES.items() if isinstance(module, cls)), None)) is not None:
         yield PoolSite(name, was, left_reason=why.value, obstacle=why, module=module)
@@ -99,8 +104,17 @@ def _find_in_module(name: str, module: nn.Module, functions: set[Any]) -> Iterat
                 yield _make_call_site(name, module, call.location, call.function, call.original, call.obstacle)
 
 
+def _read_pool(module: nn.Module) -> Original | None:
+    pool = read_module(module)
+    return simplify(pool) if isinstance(pool, TorchPool) else pool
+
+
 def _find_convolution(name: str, was: str, module: nn.Module) -> Iterator[PoolSite]:
     convolution = read_convolution(module)
+    if convolution is not None and isinstance(module, torch.jit.ScriptModule):
+        was = f"nn.{module.original_name}"
+        yield PoolSite(name, was, convolution, unreachable_reason=_SCRIPTED, module=module)
+        return
     if convolution is not None and getattr(module, "qconfig", None) is not None:
         why = "prepared for quantisation: convert the network first, then prepare it"
         yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
@@ -137,34 +151,30 @@ def _make_call_site(
 def _find_scripted(name: str, module: Any) -> Iterator[PoolSite]:
     classes = {cls.__name__ for cls in (*POOL_MODULES, *OTHER_MODULES)}
     if module.original_name in classes:
-        yield PoolSite(name, f"nn.{module.original_name}", unreachable_reason="compiled by TorchScript", module=module)
+        yield PoolSite(name, f"nn.{module.original_name}", unreachable_reason=_SCRIPTED, module=module)
     elif hasattr(module, "code") and "_pool" in module.code:
-        yield PoolSite(
-            name, module.original_name, unreachable_reason="compiled by TorchScript: calls a pool", module=module
-        )
+        why = f"{_SCRIPTED}: calls a pool"
+        yield PoolSite(name, module.original_name, unreachable_reason=why, module=module)
 
 
-def _find_in_containers(model: nn.Module, names: dict[int, str]) -> Iterator[PoolSite]:
-    """Pools in plain lists and dicts, which are not registered as submodules."""
+def _find_in_containers(model: nn.Module, names: dict[int, str], convolutions: bool) -> Iterator[PoolSite]:
+    """Pools and strided convolutions in plain lists and dicts, which are not registered as submodules."""
     for name, owner in model.named_modules():
         for key, container in owner.__dict__.items():
             if key in _INTERNAL or not issubclass(type(container), (list, tuple, dict)):  # isinstance asks lazy objects
                 continue
             items = container.items() if isinstance(container, dict) else enumerate(container)
             for key_, item in items:
-                if issubclass(type(item), nn.Module) and read_module(item) is not None:
+                original = _read_pool(item) if issubclass(type(item), nn.Module) else None
+                if convolutions and original is None and id(item) not in names:  # a known one stays the same module
+                    original = read_convolution(item)
+                if original is not None:
                     label = f"{name}.{key}[{key_!r}]" if name else f"{key}[{key_!r}]"
                     why = f"in a plain {type(container).__name__}: use nn.ModuleList or nn.ModuleDict"
                     if id(item) in names:
                         why = f"the same as {names[id(item)]}, but in a plain {type(container).__name__}"
-                    yield PoolSite(
-                        label,
-                        f"nn.{type(item).__name__}",
-                        read_module(item),
-                        [label],
-                        unreachable_reason=why,
-                        module=item,
-                    )
+                    was = f"nn.{type(item).__name__}"
+                    yield PoolSite(label, was, original, [label], unreachable_reason=why, module=item)
 
 
 def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
@@ -187,7 +197,7 @@ def _add_order(model: nn.Module, sites: list[PoolSite]) -> None:
         pool.idle_reason = "forward never calls it: no gradient"
 
 
-def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
+def _add_example(model: nn.Module, sites: list[PoolSite], calls: list[TracedCall], names: dict[int, str]) -> None:
     """Add to ``sites`` what the example showed: sizes, order, and windows that are computed in forward."""
     modules = {id(pool.module): pool for pool in reversed(sites) if pool.module is not None}
     for index, call in enumerate(calls):
@@ -213,6 +223,11 @@ def _add_example(sites: list[PoolSite], calls: list[TracedCall], names: dict[int
             )
         elif pool.replaceable:
             pool.idle_reason = "the example never reached it: no gradient from such inputs"
+    unreached = [pool for pool in sites if pool.idle_reason and pool.module is None]
+    trained = {use.key for use in read_order(model, [pool.key for pool in unreached], True).uses if use.certain}
+    for pool in (pool for pool in unreached if pool.key in trained):
+        pool.idle_reason = ""
+        pool.remarks.append("in training alone")
 
 
 def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite:
@@ -260,13 +275,35 @@ def _record_call(pool: PoolSite, call: TracedCall, index: int) -> None:
     pool.activation = call.activation if len(pool.calls) == 1 else None
     if not pool.replaceable or not isinstance(pool.original, TorchPool):
         return
-    window, size = pool.original.window, call.shape[-pool.original.dims :]
     guarded = pool.owner is not None and call.padding is not None and call.padding.can_replicate(pool.original)
-    # A window of 3 over a map of 3 is a small example, not a global pool.
-    covers = all(k >= n for k, n in zip(window.kernel, size, strict=True)) and not any(window.padding)
-    if covers and (max(window.kernel) > 3 or pool.window_is_computed):
-        pool.left_reason = f"global: its window covers the whole input {format_size(size)}"
-    elif call.other_purpose is not None:
+    if call.other_purpose is not None:
         pool.left_reason = call.other_purpose
-    elif call.has_minus_infinity and not guarded:
+    elif call.meets_minus_infinity and not guarded:
         pool.left_reason = "its input holds −inf: an average of it would too"
+
+
+def _merge_global_calls(sites: list[PoolSite]) -> None:
+    """Make one pool of a call that covers maps of several sizes, each by a window of its own."""
+    first: dict[Any, PoolSite] = {}
+    for pool in [*sites]:
+        if pool.owner is None or not isinstance(pool.original, GlobalPool) or pool.original.window_pool is None:
+            continue
+        same = first.setdefault((id(pool.owner), pool.route), pool)
+        if same is not pool:
+            same.calls, same.uses = [*same.calls, *pool.calls], same.uses + pool.uses
+            sites.remove(pool)
+
+
+def _judge_window(pool: PoolSite, replaces_global: bool) -> None:
+    """Take a pool whose window covers the whole map for a global pool, or leave it."""
+    original = pool.original
+    if not pool.replaceable or not isinstance(original, TorchPool):
+        return
+    # A window of 3 over a map of 3 is a small example, not a global pool.
+    is_wide = max(original.window.kernel) > 3 or pool.window_is_computed
+    sizes = [shape[-original.dims :] for _, shape in pool.calls]
+    covered = [size for size in sizes if is_wide and original.covers(size)]
+    if covered and replaces_global and len(covered) == len(sizes):
+        pool.original = GlobalPool(original.kind, original.dims, window_pool=original)
+    elif covered:
+        pool.left_reason = f"global: its window covers the whole input {format_size(covered[0])}"

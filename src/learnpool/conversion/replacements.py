@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .. import sharing
-from ..layers import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d
 from ..names import Part, PoolName, parse
-from ..ops import adaptive
 from ..ops.operator import FLOATS
 from ..ops.window import Window, format_size
 from ..parameters import TreeParameters, tie
@@ -23,7 +21,9 @@ from ..starts import DEFAULT_START
 from ..tree import Tree
 from .convolutions import BEFORE, Convolution
 from .exact_start import Exactness, start_as
+from .global_pools import build_global, tie_global
 from .sites import PoolSite
+from .source import pads_by_hand
 from .torch_pools import ADAPTIVE_MODULES, GlobalPool
 
 Choice = str | Callable[[nn.Module], bool] | Sequence[str | Callable[[nn.Module], bool]]
@@ -82,6 +82,8 @@ def apply_choices(
             pool.left_reason = "your choice: skip="
         elif isinstance(pool.original, Convolution) and pool.original.in_channels < min_channels:
             pool.left_reason = f"{pool.original.in_channels} input channels: min_channels={min_channels}"
+        elif pool.idle_reason and pool.module is None and pool.name not in _list_rules(only):
+            pool.left_reason = pool.idle_reason.partition(":")[0]  # DistributedDataParallel wants every gradient
     _put_first([pool for pool in sites if isinstance(pool.original, Convolution)], first, replace)
 
 
@@ -94,7 +96,7 @@ def move_behind_activations(model: nn.Module, sites: list[PoolSite]) -> None:
             continue
         found = pool.activation
         if found is None or id(found.owner) not in names:
-            pool.idle_reason = "no activation follows it alone, so its pool is behind the convolution"
+            pool.remarks.append("no activation follows it alone, so its pool is behind the convolution")
             continue
         pool.pool_owner, pool.pool_owner_name = found.owner, names[id(found.owner)]
         tries = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
@@ -113,7 +115,20 @@ def _put_first(sites: list[PoolSite], first: Choice | None, replace: tuple[str, 
         if pool.original.keeps_size:
             pool.where = BEFORE
         else:
-            pool.left_reason = f"its pool cannot come first: d(k − 1) is not 2p ({pool.original.label})"
+            pool.remarks.append(f"its pool cannot come first: {_explain_size(pool)}")
+
+
+def _explain_size(pool: PoolSite) -> str:
+    """Why a convolution of a smaller map may give another size."""
+    mode = getattr(pool.module, "padding_mode", "zeros")
+    if mode != "zeros":
+        return f"padding_mode={mode!r}"
+    pads = pool.module is not None and pads_by_hand(pool.module)
+    return f"{type(pool.module).__name__} pads by hand" if pads else "d(k − 1) is not 2p"
+
+
+def _list_rules(choice: Choice | None) -> list[Any]:
+    return list(choice) if isinstance(choice, (list, tuple, set, frozenset)) else [choice]
 
 
 def _select(sites: list[PoolSite], choice: Choice | None, argument: str, replace: tuple[str, ...]) -> set[int]:
@@ -121,7 +136,7 @@ def _select(sites: list[PoolSite], choice: Choice | None, argument: str, replace
     if choice is None:
         return set()
     ids = set()
-    for rule in choice if isinstance(choice, (list, tuple, set, frozenset)) else (choice,):
+    for rule in _list_rules(choice):
         if isinstance(rule, str):
             matches = {id(pool) for pool in sites if any(_match_name(name, rule) for name in pool.names or [pool.name])}
             if not matches:
@@ -149,7 +164,7 @@ def _match_name(name: str, pattern: str) -> bool:
 def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request) -> list[Replacement]:
     """Build the new layers without inserting them; a pool that cannot be replaced gets its reason in ``sites``."""
     replacements: list[Replacement] = []
-    tied: dict[Part, list[nn.Module]] = {}
+    tied: dict[Any, list[nn.Module]] = {}  # by what their parameters have to agree in
     several = sum(old.replaceable for old in sites) > 1
     for old in sites:
         if not old.replaceable or old.original is None:
@@ -164,8 +179,8 @@ def plan_replacements(model: nn.Module, sites: list[PoolSite], request: Request)
                 f"convert: the function gave one layer for two pools ({old.name}); give share='net' for that"
             )
         replacements.append(Replacement(old, new))
-    for layers in tied.values():
-        tie(layers)
+    for (_, kind), layers in tied.items():
+        tie(layers) if kind is None else tie_global(layers)
     for replacement in replacements:
         original = replacement.site.original
         assert original is not None
@@ -184,7 +199,7 @@ def _build(
     old: PoolSite,
     request: Request,
     index: int,
-    tied: dict[Part, list[nn.Module]],
+    tied: dict[Any, list[nn.Module]],
     several: bool,
 ) -> nn.Module | None:
     assert old.original is not None
@@ -213,7 +228,10 @@ def _build(
     if new is None:
         return None
     if name.part(index).share == "net" and isinstance(new, TreeParameters):
-        tied.setdefault(name.part(index), []).append(new)
+        kind = None
+        if isinstance(old.original, GlobalPool):  # one that was a mean begins otherwise than a maximum
+            kind = (type(new), old.original.function, device, dtype)
+        tied.setdefault((name.part(index), kind), []).append(new)
     return new.train(layer.training if old.owner is None else old.owner.training)
 
 
@@ -225,7 +243,7 @@ def _build_layer(part: Part, old: PoolSite, request: Request, device: Any, dtype
     if isinstance(part.pool, Tree) and not _add_sizes(part, old, options, request.example):
         return None
     if isinstance(original, GlobalPool):
-        return _build_global(part, old, options, device, dtype)
+        return build_global(part, old, channels=options.get("channels"), device=device, dtype=dtype)
     geometry = original.new_geometry
     if isinstance(part.pool, Tree):
         start = request.start or (DEFAULT_START if original.kind in ("max", "avg") else "same")
@@ -236,25 +254,6 @@ def _build_layer(part: Part, old: PoolSite, request: Request, device: Any, dtype
             size = format_size(Window.of("avg", original.dims, 1, 1, 0, dilation).dilation)
             raise ValueError(f"convert: {old.name} has dilation {size}, which nn.AvgPool has not")
     return part.make_layer(**geometry, dims=original.dims, **options)
-
-
-def _build_global(part: Part, old: PoolSite, options: dict[str, Any], device: Any, dtype: Any) -> nn.Module | None:
-    assert isinstance(old.original, GlobalPool)
-    dims = old.original.dims
-    if isinstance(part.pool, str):
-        if part.pool in ("max", "avg"):
-            return GlobalPool(part.pool, dims).build_module()
-        old.left_reason = f"{part.pool} pooling has no global form"
-        return None
-    cls = (AdaptivePool1d, AdaptivePool2d, AdaptivePool3d)[dims - 1]
-    try:
-        adaptive.check_tree("convert", part.pool)
-    except ValueError as error:
-        old.left_reason = str(error).removeprefix("convert: ")
-        return None
-    options.pop("grid", None)
-    share = "layer" if part.share == "net" else part.share
-    return cls(part.pool, 1, share=share, channels=options.get("channels"), device=device, dtype=dtype)
 
 
 def _add_sizes(part: Part, old: PoolSite, options: dict[str, Any], example: bool) -> bool:

@@ -77,10 +77,10 @@ class Report:
         return [place for place, head in enumerate(self._make_cells()[0]) if head in _NUMBERS]
 
     def _make_cells(self) -> list[list[str]]:
-        """Heads and rows of the table; kinds and costs where there are convolutions, exactness where a start has it."""
+        """Heads and rows of the table; kinds where there are others than max and avg, costs and exactness if any."""
         exact = any(row.exact for row in self.rows)
-        kinds = any(row.kind in ("strided", "shortcut") for row in self.rows)
-        costs = kinds and any(row.multiply_adds is not None for row in self.rows)
+        kinds = any(row.kind not in ("", "max", "avg") for row in self.rows)
+        costs = any(row.multiply_adds_before or row.multiply_adds for row in self.rows)
         shown = {"kind": kinds, "multiply-adds": costs, "same as before": exact}
         lines = []
         for row in self.rows:

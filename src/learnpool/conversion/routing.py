@@ -26,7 +26,7 @@ from .activations import ACTIVATIONS
 from .calls import FUNCTIONS, Call, name_arguments, read_call
 from .convolutions import BEFORE, BEHIND, Convolution
 from .padding import Padding, read_padding, replace_low_border
-from .torch_pools import TorchPool
+from .torch_pools import GlobalPool, TorchPool
 
 Position = tuple[int, int]
 Route = tuple[Any, ...]  # where ("" is anywhere in the forward), and what is called, with the window's numbers
@@ -105,7 +105,12 @@ class CallRouter(TorchFunctionMode):
         key = (where, *call.original.key) if where else call.original.key
         attribute = self.table.get(("", *key))
         if attribute is None and self.has_locations:
-            attribute = self.table.get((locate_call(), *key))
+            location = locate_call()
+            attribute = self.table.get((location, *key))
+            if attribute is None and isinstance(call.original, TorchPool):
+                pool, dims = call.original, call.original.dims
+                attribute = self.table.get((location, *GlobalPool(pool.kind, dims, window_pool=pool).key))
+                return attribute if attribute is not None and pool.covers(call.input.shape[-dims:]) else None
         return attribute
 
     def _answer(self, func: Any, args: Any, kwargs: Any, call: Call, where: str, attribute: str) -> Any:

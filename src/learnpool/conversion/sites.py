@@ -39,6 +39,7 @@ class PoolSite:
     order_is_certain: bool = False  # whatever the input is
     uses: int = 0  # in one forward
     idle_reason: str = ""  # why its parameters may get no gradient
+    remarks: list[str] = field(default_factory=list)  # on its new pool
 
     def __post_init__(self) -> None:
         if isinstance(self.original, Convolution):
@@ -77,6 +78,8 @@ class PoolSite:
         """
         if self.original is not None:
             return self.original.kind
+        if self.obstacle is Obstacle.CHANNELS_LAST:
+            return "global"
         if "conv" in self.was.lower():
             return "strided"
         return "avg" if "avg" in self.was.lower() else "max"

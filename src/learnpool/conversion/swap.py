@@ -16,7 +16,7 @@ from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
-from .convolutions import read_convolution
+from .convolutions import Slice, read_convolution
 from .costs import count_multiply_adds, describe_new, describe_other_place
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import find_sites
@@ -145,7 +145,7 @@ def _format_reasons(sites: list[PoolSite]) -> str:
 
 def _suggest_kinds(model: nn.Module, sites: list[PoolSite], replace: Sequence[str]) -> str:
     """What else shrinks this network's maps, for one who asked for its pools."""
-    found = [f"{site.kind} pool" for site in sites if isinstance(site.original, GlobalPool)]
+    found = [f"{site.kind} pool" for site in sites if type(site.original) in (GlobalPool, Slice)]
     convolutions = filter(None, map(read_convolution, model.modules()))
     found += [f"{convolution.kind} convolution" for convolution in convolutions]
     found = [what for what in found if what.split()[0] not in replace]
@@ -170,6 +170,8 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
         raise ValueError(f"convert: replace must be a tuple of {', '.join(map(repr, KINDS))}, got {replace!r}")
     if isinstance(min_channels, bool) or not isinstance(min_channels, int):
         raise TypeError(f"convert: min_channels must be an int, got {min_channels!r}")
+    if min_channels < 1:
+        raise ValueError(f"convert: min_channels must be at least 1, got {min_channels}")
     if share is not None:
         sharing.check_share("convert", share)
     if start not in (*STARTS, "same", None):
@@ -214,6 +216,7 @@ def _apply(
 def _insert(model: nn.Module, replacement: Replacement) -> None:
     old, original = replacement.site, replacement.site.original
     assert original is not None
+    replacement.new.__dict__["_place"] = old.new_name
     before = replacement.new.__dict__["_old_pool"] = OldPool(
         original.build_module(), old.module if old.owner is None else None
     )
@@ -297,7 +300,8 @@ def _build_report(sites: list[PoolSite], replacements: list[Replacement], notes:
         also = "also " + ", ".join(pool.names[1:]) if len(pool.names) > 1 else ""
         costs = count_multiply_adds(pool, replacement.new)
         uses = f"used {pool.uses} times" if pool.uses > 1 else ""
-        reason = "; ".join(filter(None, (uses, also, describe_other_place(pool, replacement.new), pool.idle_reason)))
+        remarks = uses, also, describe_other_place(pool, replacement.new), *pool.remarks, pool.idle_reason
+        reason = "; ".join(filter(None, remarks))
         row = Row(
             pool.name or "(model)",
             pool.was,

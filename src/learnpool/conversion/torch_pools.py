@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -26,6 +27,7 @@ class Obstacle(Enum):
     ADAPTIVE = "adaptive: its windows differ in size"
     ADAPTIVE_COMPUTED = "adaptive, to a size that is computed in forward: give example="
     OTHER = "neither a maximum nor an average"
+    CHANNELS_LAST = "channels last: pools take maps as [N, C, …]"
     PASSED_ON = "passed on as a value: example= shows where it is called"
     NO_SOURCE = "its source cannot be read: give example="
     COMPUTED = "its window is computed in forward: give example="
@@ -37,7 +39,7 @@ class Obstacle(Enum):
     @property
     def by_nature(self) -> bool:
         """Whether the pool is of a sort that is never replaced."""
-        return self in (Obstacle.ADAPTIVE, Obstacle.ADAPTIVE_COMPUTED, Obstacle.OTHER)
+        return self in (Obstacle.ADAPTIVE, Obstacle.ADAPTIVE_COMPUTED, Obstacle.OTHER, Obstacle.CHANNELS_LAST)
 
     @property
     def needs_example(self) -> bool:
@@ -121,6 +123,11 @@ class TorchPool:
             return "divisor_override: not an average of its window"
         return "a window of one cell: nothing to learn" if set(self.window.kernel) == {1} else None
 
+    def covers(self, size: Sequence[int]) -> bool:
+        """Whether one window holds the whole of a map."""
+        window = self.window
+        return all(k >= n for k, n in zip(window.kernel, size, strict=True)) and not any(window.padding)
+
     def build_module(self) -> nn.Module:
         """The PyTorch layer that computes this pool."""
         cls: Any = getattr(nn, self.title)
@@ -134,19 +141,21 @@ class TorchPool:
 
 @dataclass(frozen=True)
 class GlobalPool:
-    """The mean or maximum of the whole map: an adaptive pool to one cell, or ``x.mean((2, 3))``."""
+    """The mean or maximum of the whole map: an adaptive pool to one cell, ``x.mean((2, 3))``, or a window as large."""
 
     function: str  # max or avg
     dims: int
     keepdim: bool = True  # [N, C, 1, 1], not [N, C]
     return_indices: bool = False
+    window_pool: TorchPool | None = None  # that covers the map, if it is written so
 
     kind = "global"
     label = "the whole map"
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (self.kind, self.function, self.dims, self.keepdim, self.return_indices)
+        how = "adaptive" if self.window_pool is None else "window"
+        return (self.kind, how, self.function, self.dims, self.keepdim, self.return_indices)
 
     @property
     def refusal(self) -> str | None:
@@ -154,6 +163,8 @@ class GlobalPool:
 
     def build_module(self) -> nn.Module:
         """The PyTorch layer that computes this pool."""
+        if self.window_pool is not None:
+            return self.window_pool.build_module()
         cls: Any = getattr(nn, f"Adaptive{self.function.title()}Pool{self.dims}d")
         return cls(1)  # type: ignore[no-any-return]
 

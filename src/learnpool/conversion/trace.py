@@ -41,7 +41,7 @@ class TracedCall:
     original: Original | None
     obstacle: Obstacle | None
     input: Tensor
-    has_minus_infinity: bool = False  # in its input
+    meets_minus_infinity: bool = False  # in its input
     output: Tensor | None = None
     outside_reason: str | None = None  # why a route through the owner's forward would not reach it
     padding: Padding | None = None  # by hand, with −inf
@@ -90,7 +90,7 @@ class _CallRecorder(TorchFunctionMode):
         owner, outside = _find_owner(frame, self.model)
         call = TracedCall(owner, locate_frame(frame), name_function(func), read.original, read.obstacle, x)
         call.outside_reason = outside
-        call.has_minus_infinity = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
+        call.meets_minus_infinity = not x.is_meta and x.is_floating_point() and bool(torch.isneginf(x).any())
         call.padding = next((padding for padding in self.paddings if padding.out is x), None)
         self.calls.append(call)
         return call

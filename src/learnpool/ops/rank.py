@@ -75,7 +75,8 @@ class Median(Rank):
 
 def find_median(x: Tensor) -> Tensor:
     """The median of the last axis, NaN largest; ``torch.median`` would take the lower of the middle two."""
-    x, n = x.sort(dim=-1, descending=True, stable=True).values, x.shape[-1]
+    stable = not torch.onnx.is_in_onnx_export()  # as in Rank
+    x, n = (x.sort(dim=-1, descending=True, stable=True) if stable else x.sort(-1, True)).values, x.shape[-1]
     return (x[..., (n - 1) // 2] + x[..., n // 2]) / 2
 
 

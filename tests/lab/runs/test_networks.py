@@ -29,6 +29,9 @@ def plain(classes, channels):
         nn.Conv2d(channels, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, classes))
 
+def both(classes, channels):
+    return nn.Sequential(nn.Conv2d(channels, 4, 3, 2, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, classes))
+
 def own(pool, classes, size):
     assert size == (8, 8)
     return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), learnpool.make_pool(pool, 2), nn.Flatten(),
@@ -122,6 +125,41 @@ def test_strided_convolutions_get_pools(pool, replace, learned, tmp_path):
     assert model.conv2[0].stride == (2, 2)
     assert hasattr(model.conv2[0], "pool") == (pool != "conv")
     assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("pool", "replace", "message"),
+    [
+        (
+            "tree2",
+            "strided,global",
+            "^replace: no global place gets tree2 pools: windows of many sizes have no taps: .*",
+        ),
+        ("blur", "strided,global", "^replace: no global place gets blur pools: "),
+        ("gated", "strided,avg", "^replace: no avg place gets gated pools: there is none$"),
+    ],
+)
+def test_a_kind_of_place_without_pools_is_an_error(pool, replace, message):
+    run = Run(net="resnet9", width=0.05, pool=pool, replace=replace)
+    with pytest.raises(RunError, match=message):
+        networks.build(run, Table((8, 8), 1, 10), 0)
+
+
+def test_pools_behind_convolutions_begin_as_the_network_was():
+    runs = [Run(net="resnet9", width=0.05, pool=pool, replace="strided") for pool in ("conv", "filter")]
+    plain, filtered = (networks.build(run, Table((8, 8), 1, 10), 0).eval() for run in runs)
+    x = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(filtered(x), plain(x))
+
+
+@pytest.mark.parametrize("start", ["neutral", "paper"])
+def test_max_pools_beside_them_have_the_start_of_the_run(start, module):
+    run = Run(net="theirs:both", pool="tree2", replace="max,strided", start=start)
+    model = networks.build(run, Table((8, 8), 1, 10), 0)
+    pools = {name: m for name, m in model.named_modules() if isinstance(m, TreeParameters)}
+    assert {name: m.start for name, m in pools.items()} == {"0.pool": "neutral", "1": start}
+    assert pools["0.pool"].weight[1:].flatten(1).sum(1).tolist() == [1, 1]  # picks a cell
+    assert (pools["1"].weight.std() > 0.2) == (start == "paper")
 
 
 def test_a_network_that_places_its_pools_itself(module, tmp_path):

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...nets.dsn import STRIDED, Table
+from ...parameters import TreeParameters
 from ...parsing import suggest
 from .run import OWN_NETS, Run, RunError
 
@@ -53,7 +54,17 @@ def convert_places(run: Run, model: nn.Module, example: torch.Tensor) -> None:
         return
     from ...conversion.swap import convert
 
-    convert(model, run.pool, replace=run.replace.split(","), start=run.start, example=example)
+    kinds = run.replace.split(",")
+    only_pools = {*kinds} <= {"max", "avg"}
+    report = convert(model, run.pool, replace=kinds, start=run.start if only_pools else None, example=example)
+    for kind in kinds:
+        if not any(row.kind == kind for row in report.replaced):
+            reasons = "; ".join({row.reason: None for row in report.rows if row.kind == kind})
+            raise ValueError(f"replace: no {kind} place gets {run.pool} pools: {reasons or 'there is none'}")
+    for pool in (model.get_submodule(row.name) for row in report.replaced if row.kind in ("max", "avg")):
+        if not only_pools and isinstance(pool, TreeParameters):  # the other kinds begin as what was there
+            pool.start = run.start
+            pool.reset_parameters()
 
 
 def _try_forward(run: Run, model: nn.Module, images: torch.Tensor, table: Table) -> torch.Tensor:

@@ -26,7 +26,7 @@ from learnpool.ops.triton import launch, stochastic_launch
 from learnpool.ops.triton.calls import Launch
 from learnpool.ops.window import Window
 from learnpool.program import decode
-from learnpool.tree import Avg, Blur, Gate, LogSumExp, Max, Min, Power, Rank, Soft, Std
+from learnpool.tree import Avg, Blur, Gate, LogSumExp, Max, Median, Min, Power, Rank, Soft, Std
 
 TARGETS = {
     "sm_75": GPUTarget("cuda", 75, 32),
@@ -46,6 +46,7 @@ TREES = {  # a kind of response each, and a gate that another tree decides
     "power": Power(),
     "abs_power": Power(absolute=True),
     "rank": Rank(),
+    "median": Median(),
     "blur": Blur(),
     "gate_by": Gate(Max(), Avg(), by=Max(), bias=True),
 }

@@ -39,6 +39,7 @@ TREES = {
     Kind.ABS_POWER: Power(absolute=True),
     Kind.RANK: Rank(),
     Kind.BLUR: Blur(),
+    Kind.MEDIAN: Median(),
 }
 KINDS = pytest.mark.parametrize("kind", list(TREES), ids=lambda kind: kind.name)
 COMBINED = [

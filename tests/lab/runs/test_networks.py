@@ -246,7 +246,7 @@ def test_names_of_torchvision_and_timm(net, pool, module, tmp_path):
 def test_what_cannot_be_trained(net, pool, message, module, tmp_path):
     with pytest.raises(RunError, match=message):
         train(Run(net=f"theirs:{net}", pool=pool), tmp_path / "runs")
-    assert not list((tmp_path / "runs").iterdir())
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def count_page_faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.zeros(25_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-first, *_, last = [count_page_faults() for _ in range(4)]
-assert last < 1 + first / 10, (first, last)
+first, *others = [count_page_faults() for _ in range(6)]
+assert min(others) < 1 + first / 10, (first, others)  # a busy system may take pages back in between
 """
     subprocess.run([sys.executable, "-c", code], check=True)

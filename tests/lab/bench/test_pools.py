@@ -10,12 +10,12 @@ from torch.testing import assert_close
 from learnpool import make_pool
 from learnpool.lab import hardware
 from learnpool.lab.bench import contestants, pools
+from learnpool.lab.bench.by_hand import FORMULAS, HandWrittenGate, write_by_hand
 from learnpool.lab.bench.contestants import (
     BOTH,
     FLOAT32,
     FORWARD,
     Contestant,
-    HandWrittenGate,
     ReferenceLayer,
     build_contestants,
 )
@@ -63,6 +63,28 @@ def test_the_pool_by_hand_is_the_gated_pool(window, shape, ceil_mode):
     mine = torch.autograd.grad(expected, [x, ours.weight], grad)
     assert_close(theirs[0], mine[0])
     assert_close(theirs[1], mine[1].reshape(by_hand.mask.shape))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_by_hand_are_the_pools(name):
+    window = Window.of("test", 2, 3, 2, 0 if name in ("rank", "blur") else 1)  # these two have zeros outside
+    by_hand, ours = (
+        write_by_hand(name, window, torch.float64),
+        make_pool(name, 3, 2, window.padding, dtype=torch.float64),
+    )
+    x = torch.rand(2, 3, 9, 8, dtype=torch.float64, requires_grad=True)
+    y, expected = by_hand(x), ours(x)
+    assert_close(y, expected)
+    grad = torch.randn_like(y)
+    theirs, mine = ([x, *layer.parameters()] for layer in (by_hand, ours))
+    pairs = zip(torch.autograd.grad(y, theirs, grad), torch.autograd.grad(expected, mine, grad), strict=True)
+    for one, other in pairs:
+        assert_close(one, other.reshape(one.shape))
+
+
+def test_every_pool_with_a_formula_meets_it():
+    names = [c.name for c in build_contestants(tiny(names="soft,median,gem"), (2, 3, 8, 8))]
+    assert names[2:] == ["soft", "median", "gem", "gated by hand", "soft by hand", "gem by hand", "copy", "clone"]
 
 
 def test_everyone_takes_part():

@@ -40,7 +40,7 @@ def build() -> typer.Typer:
     ) -> None:
         """Time the pools beside PyTorch's own.
 
-        A gated pool written by hand and a copy of the input are timed, too.
+        The same pools written by hand (gated, soft, lse, gem, rank, blur) and a copy of the input are timed, too.
 
         Example: learnpool bench pools --pools gated,tree2 --layout channels_last
         """

@@ -1,4 +1,4 @@
-"""What is timed on one shape: PyTorch's pools, ours, a gated pool composed by hand, and plain copies of the input."""
+"""What is timed on one shape: PyTorch's pools, ours, the same written by hand, and plain copies of the input."""
 
 from __future__ import annotations
 
@@ -8,47 +8,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ... import functional, make_pool
 from ...ops import reference
 from ...ops.window import Window, format_size
 from ...parameters import TreeParameters
+from .by_hand import BY_HAND, FORMULAS, write_by_hand
 from .options import DTYPES, PoolBenchmark
 
 MODES = BOTH, FORWARD = ("forward + backward", "forward")
 COPIES = ("copy", "clone")
-HAND = "gated by hand"
-COMPILED = "gated by hand, compiled"
+COMPILED = f"gated{BY_HAND}, compiled"
 REFERENCE = ", reference"  # behind a pool's name
 FLOAT32 = ", float32"  # behind a pool's name: what it takes in float32, where another dtype is measured
 
 Call = Callable[[], object]
-
-
-class HandWrittenGate(nn.Module):
-    """The gated pool one writes without a kernel: max, average, depthwise convolution and sigmoid."""
-
-    def __init__(self, window: Window, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.window = window
-        where: Any = {"dims": window.dims, "ceil_mode": window.ceil_mode}
-        self.max = make_pool("max", window.kernel, window.stride, window.padding, **where)
-        self.avg = make_pool("avg", window.kernel, window.stride, window.padding, **where)
-        self.mask = nn.Parameter(torch.empty(window.kernel, dtype=dtype).normal_(0, 0.5))
-        self.convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[window.dims - 1]
-
-    def forward(self, x: Tensor) -> Tensor:
-        window, channels = self.window, x.shape[1]
-        largest, mean = self.max(x), self.avg(x)
-        if window.ceil_mode:  # a convolution has no such mode: pad what the last windows hang over
-            axes = zip(mean.shape[2:], x.shape[2:], window.kernel, window.stride, window.padding, strict=True)
-            over = [max(0, (out - 1) * s + k - n - 2 * p) for out, n, k, s, p in axes]
-            x = F.pad(x, [side for extra in reversed(over) for side in (0, extra)])
-        mask = self.mask.expand(channels, 1, *window.kernel)
-        s: Tensor = torch.sigmoid(self.convolve(x, mask, None, window.stride, window.padding, groups=channels))
-        blend: Tensor = s * largest + (1 - s) * mean
-        return blend
 
 
 class ReferenceFunction(torch.autograd.Function):
@@ -110,16 +84,18 @@ def build_contestants(benchmark: PoolBenchmark, shape: tuple[int, ...]) -> list[
         ours = [(name, layer) for name, layer in layers.items() if isinstance(layer, TreeParameters)]
         layers |= {name + REFERENCE: ReferenceLayer(layer) for name, layer in ours}
     if dilation == 1:
-        layers[HAND] = HandWrittenGate(window, dtype)
+        for name in dict.fromkeys(("gated", *benchmark.pools)):
+            if name == "gated" or (name in FORMULAS and not benchmark.ceil_mode):
+                layers[name + BY_HAND] = write_by_hand(name, window, dtype)
         if benchmark.compiled:
             torch.compiler.reset()  # after a handful of shapes it would silently fall back to eager
-            layers[COMPILED] = torch.compile(HandWrittenGate(window, dtype), dynamic=False)  # type: ignore[assignment]
+            layers[COMPILED] = torch.compile(write_by_hand("gated", window, dtype), dynamic=False)  # type: ignore[assignment]
     contestants = []
     for name, layer in layers.items():
         try:
             contestants.append(make_contestant(name, layer.to(benchmark.device), x.detach().requires_grad_()))
         except NotImplementedError:  # PyTorch's average in 3d has no halves
-            if name not in ("avg", HAND, COMPILED):
+            if name not in ("avg", COMPILED) and not name.endswith(BY_HAND):
                 raise
     if dtype != torch.float32:
         floats = x.float().requires_grad_()

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from ...explanation.pictures import GREY, INK, LEFT, PALE, RIGHT
 from ...ops.window import format_size
-from .contestants import BOTH, COMPILED, COPIES, HAND, MODES, REFERENCE
+from .by_hand import BY_HAND
+from .contestants import BOTH, COMPILED, COPIES, MODES, REFERENCE
 
 TITLE = "Time of a pool, as a multiple of max pooling's"
 LEGEND = (
@@ -100,7 +101,7 @@ def classify(name: str) -> str:
         return "copy"
     return (
         "hand"
-        if name in (HAND, COMPILED) or name.endswith(REFERENCE)
+        if name == COMPILED or name.endswith((BY_HAND, REFERENCE))
         else "torch"
         if name in ("max", "avg")
         else "ours"

@@ -24,8 +24,15 @@ def get_accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def clamp_rows(mix: Tensor, domains: Sequence[Domain]) -> Tensor:
-    """``mix``, each row clamped to its domain; plain operations, whose gradient is that of ``torch.clamp``."""
-    return _map_rows(lambda row, low, high: row.clamp(low, high), domains, mix)
+    """``mix``, each row clamped to its domain; plain operations, whose gradient is 1 at a border and 0 beyond."""
+    return _map_rows(_clamp, domains, mix)
+
+
+def _clamp(row: Tensor, low: float, high: float) -> Tensor:
+    """``row.clamp(low, high)``, whose gradient at a border itself is 1 up to torch 2.13 and 0 in torch 2.15."""
+    if torch.onnx.is_in_onnx_export():  # which needs no gradient: one node
+        return row.clamp(low, high)
+    return torch.where(row < low, low, torch.where(row > high, high, row))
 
 
 def drop_outward(mix: Tensor, grad: Tensor, domains: Sequence[Domain]) -> Tensor:

@@ -74,6 +74,7 @@ def format_cpu_tables() -> Iterator[str]:
             ("forward only, channels_last", FORWARD): last2,
         },
     )
+    yield from format_leaves()
     others = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("cpu-*.json")]
     days = [record["date"][:10] for record in others if record["kernel"] == nchw.record["kernel"]]
     machine, _, _ = format_machine(nchw.record).rpartition(", ")
@@ -83,6 +84,26 @@ def format_cpu_tables() -> Iterator[str]:
     yield "|---|---|"
     for label, ratio in iter_gated_rows(nchw):
         yield f"| {label} | {ratio} × |"
+
+
+def format_leaves() -> Iterator[str]:
+    """The pools beyond the paper, over max and over the same written in PyTorch's operations."""
+    benches = {"contiguous": Bench("leaves"), "channels_last": Bench("leaves-channels_last")}
+    pools = benches["contiguous"].record["settings"]["pools"]
+    yield f"{format_machine(benches['contiguous'].record)}."
+    yield ""
+    yield "| forward + backward | " + " | ".join(pools) + " |"
+    yield "|---|" + "---|" * len(pools)
+    for layout, bench in benches.items():
+        yield f"| {layout}, over max | " + " | ".join(f"{bench.compute_ratio(pool):.2f}" for pool in pools) + " |"
+    for layout, bench in benches.items():
+        by_hand = {name for name, _, _ in bench.medians if name.endswith(" by hand")}
+        cells = [
+            f"{bench.compute_ratio(f'{pool} by hand', pool):.0f}" if f"{pool} by hand" in by_hand else "–"
+            for pool in pools
+        ]
+        yield f"| {layout}: the same written by hand, over it | " + " | ".join(cells) + " |"
+    yield ""
 
 
 def format_layouts(first: Bench, rows: dict[tuple[str, str], Bench]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Tables of the protocol's runs: validation errors of screening, and what confirmation found."""
 
+import statistics
+import textwrap
 from collections.abc import Iterator
 
 from cpu_tables import RESULTS
@@ -27,15 +29,23 @@ def format_screening_table() -> Iterator[str]:
     yield f"Trained on {format_machines(entry.starts for entry in SCREENED.find_all(runs))}."
 
 
-def format_confirmation_table() -> Iterator[str]:
-    """Every block that is finished: errors of its pools, and the differences of its family."""
+def format_confirmation() -> Iterator[str]:
+    """Every block that is finished: what its family says, errors of its pools, and the differences."""
+    blocks = [(block, confirmation.read_block(Scale(), block, CONFIRMED)) for block in confirmation.BLOCKS]
+    for block, family in blocks:
+        if family is None:
+            yield f"{confirmation.describe_block(block)}: not finished, and nobody has looked."
+        else:
+            yield f"{confirmation.describe_block(block)}. {confirmation.describe_family(family)}"
+        yield ""
     heads = "network", "pools", "parameters in them", "rate", "seeds", "test error, %"
     yield f"| {' | '.join(heads)} | difference to max | difference to half |"
     yield "|---" * 8 + "|"
-    for block in confirmation.BLOCKS:
-        family = confirmation.read_block(Scale(), block, CONFIRMED)
+    starts = []
+    for block, family in blocks:
         for pool, runs in confirmation.group_runs(Scale(), block).items() if family else ():
             entries = CONFIRMED.find_all(runs)
+            starts += [entry.starts for entry in entries]
             found = [family.differences.get((pool, baseline)) for baseline in confirmation.BASELINES]
             cells = [
                 f"`{block.net}`", f"`{pool}`", f"{entries[0].result.pool_parameters:,}", f"{block.rates[pool]:g}",
@@ -44,10 +54,16 @@ def format_confirmation_table() -> Iterator[str]:
             ]  # fmt: skip
             yield f"| {' | '.join(cells)} |"
     yield ""
-    entries = [
-        entry
-        for block in confirmation.BLOCKS
-        for runs in confirmation.group_runs(Scale(), block).values()
-        for entry in CONFIRMED.find_all(runs)
-    ]
-    yield f"Trained on {format_machines(entry.starts for entry in entries)}."
+    yield f"Trained on {format_machines(starts)}." if starts else "No block is finished."
+
+
+def format_confirmed_errors() -> Iterator[str]:
+    """The README's sentence: mean test errors of the first block."""
+    block = confirmation.BLOCKS[0]
+    errors = {
+        pool: statistics.fmean(entry.result.test_error for entry in CONFIRMED.find_all(runs))
+        for pool, runs in confirmation.group_runs(Scale(), block).items()
+    }
+    ranked = [f"{format_number(errors[pool])} % (`{pool}`)" for pool in sorted(errors, key=lambda pool: errors[pool])]
+    seeds = f"means over {len(block.seeds)} seeds, each pool at its own learning rate"
+    yield from textwrap.wrap(f"Test errors: {', '.join(ranked)}; {seeds}.", 118, break_on_hyphens=False)

@@ -26,6 +26,8 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "baseline": run_tables.format_baseline_table,
     "pool-rate": run_tables.format_pool_rate_table,
     "screening": evidence_tables.format_screening_table,
+    "confirmation": evidence_tables.format_confirmation,
+    "confirmed-errors": evidence_tables.format_confirmed_errors,
     **paper_tables.BLOCKS,
 }
 MARKED = re.compile(r"^(<!-- generated: (.+?) -->\n).*?^(<!-- end -->\n)", re.DOTALL | re.MULTILINE)

@@ -293,6 +293,7 @@ class _MaxBlurPool(FixedPool):
     def __init__(self, kernel_size: Size, *window: Any, border: str = "existing", **options: Any) -> None:
         super().__init__(kernel_size, *window, **options)
         self.border = _check_border(type(self).__name__, border)
+        self.blur = _choose_blur(self.border, (3,) * self.dims)
 
     def forward(self, input: Tensor) -> Tensor:
         name, window, one, three = type(self).__name__, self.window, (1,) * self.dims, (3,) * self.dims
@@ -302,7 +303,7 @@ class _MaxBlurPool(FixedPool):
         blurred = Window(three, window.stride, one, one)
         if self.border == "reflect":
             x, blurred = _reflect(name, x, blurred)
-        return functional.pool(name, x, _choose_blur(self.border, three), None, None, blurred)
+        return functional.pool(name, x, self.blur, None, None, blurred)
 
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.border == "existing" else f", border={self.border!r}")

@@ -13,7 +13,7 @@
 namespace learnpool::LEARNPOOL_ISA {
 
 constexpr int64_t BYTES_AHEAD = 4096;      // along a row, that cells are fetched before they are needed
-constexpr int64_t WINDOW_BYTES = 1 << 18;  // of gradients that collect in scratch: they stay in the second cache
+constexpr int64_t WINDOW_BYTES = 1 << 18;  // of cells in scratch, and of their gradients: both stay in the second cache
 
 template <class T>
 class ImagePooling {
@@ -29,8 +29,6 @@ class ImagePooling {
     outputs_.resize(image_.outputs);
     values_ = scratch.take<A>(image_.outputs * image_.width);
     if (image_.per_lane) mix_ = scratch.take<A>(call.pool.program.mix_rows() * image_.responses.size);
-    const Axis& w = call.pool.w;
-    columns_ = std::min(w.in, (image_.outputs - 1) * w.stride + (w.kernel - 1) * w.dilation + 1);
     ahead_ = std::max<int64_t>(1, BYTES_AHEAD / (call.pool.w.stride * call.pool.channels * int64_t(sizeof(T))));
     image_.element_bytes = sizeof(T);
   }
@@ -55,17 +53,15 @@ class ImagePooling {
   TapTables<A> tables_;
   std::vector<ImageOutput<A>> outputs_;
   A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
-  int64_t columns_, ahead_;     // of cells under a band; outputs further on whose cells are fetched
+  int64_t ahead_;               // outputs further on whose cells are fetched
   Items::Box box_{};            // of the present item
   A* slice_ = nullptr;
   bool direct_ = true;  // cells and their gradients are used where they are
-  A* cells_ = nullptr;  // else a band's cells are here, [rows][columns_][width]
-  int64_t cells_size_ = 0;
-  // And gradients collect in a window: so many cells from window_begin_ on. Outputs that need later cells push it on; what it
-  // leaves behind is rounded and written to memory.
+  // Else both go through a window: so many cells from window_begin_ on, those before loaded_ read. Outputs that need later cells push
+  // it on; the gradients it leaves behind are rounded and written to memory.
   std::vector<int64_t> pending_;  // by row of outputs: the first cell that it or a later row meets
-  int64_t window_cells_ = 0, window_begin_ = 0;
-  A* window_ = nullptr;
+  int64_t window_cells_ = 0, window_begin_ = 0, loaded_ = 0;
+  A *cells_ = nullptr, *gradients_ = nullptr;
   const T* x_ = nullptr;  // of the present image, from the first channel of the item on
   T* gradient_ = nullptr;
 
@@ -73,25 +69,15 @@ class ImagePooling {
     if (lanes == image_.lanes) return;
     image_.lanes = lanes;
     direct_ = std::is_same_v<T, A> && lanes == image_.width;
-    tables_.forget(direct_ ? call_.pool.channels : image_.width, direct_ ? 0 : columns_);
+    tables_.forget(cell_step());
     std::fill_n(values_, image_.responses.size, A(0));
     if (direct_) return;
-    if (cells_ == nullptr) take_scratch();
-    std::fill_n(cells_, cells_size_, A(0));
-  }
-
-  void take_scratch() {
-    int64_t rows = 0;
-    for (const Taps::List& list : output_taps_.rows) rows = std::max(rows, list.size());
-    cells_size_ = rows * columns_ * image_.width;
-    cells_ = image_.scratch.template take<A>(cells_size_);
-    if (!backward_ || !call_.pool.input_grad) return;
-    window_cells_ = choose_window();
-    window_ = image_.scratch.template take<A>(window_cells_ * image_.width);
+    if (cells_ == nullptr) take_window();
+    std::fill_n(cells_, window_cells_ * image_.width, A(0));
   }
 
   // At least twice what a row of outputs needs, so that a cell moves once at most.
-  int64_t choose_window() {
+  void take_window() {
     const Pooling& pool = call_.pool;
     pending_.resize(output_taps_.rows.size());
     int64_t pending = pool.cells(), needed = 1;
@@ -102,7 +88,9 @@ class ImagePooling {
       needed = std::max(needed, output_taps_.find_end(list, pool.w.in) - pending);
     }
     const int64_t in_cache = WINDOW_BYTES / (image_.width * int64_t(sizeof(A)));
-    return std::min(pool.cells(), std::max(in_cache, 2 * needed));
+    window_cells_ = std::min(pool.cells(), std::max(in_cache, 2 * needed));
+    cells_ = image_.scratch.template take<A>(window_cells_ * image_.width);
+    if (backward_ && pool.input_grad) gradients_ = image_.scratch.template take<A>(window_cells_ * image_.width);
   }
 
   void set_mix(int64_t region) {
@@ -135,47 +123,68 @@ class ImagePooling {
     gradient_ = backward_ && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
     image_.cells = reinterpret_cast<const char*>(x_);
     image_.gradients = reinterpret_cast<const char*>(gradient_);
-    window_begin_ = 0;
-    clear_cells(0, direct_ ? pool.cells() : window_cells_);
+    window_begin_ = loaded_ = 0;
+    clear_gradients(0, direct_ ? pool.cells() : window_cells_);
     for (int64_t row = 0; row < pool.d.out * pool.h.out; ++row) {
-      if (collects()) extend_window(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
+      if (!direct_) load_cells(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
       for (int64_t ow = 0; ow < pool.w.out;) ow += pool_band(n, row, ow);
     }
-    if (!collects()) return;
-    extend_window(pool.cells(), pool.cells());
+    if (direct_ || gradient_ == nullptr) return;
+    push_window(pool.cells(), pool.cells());
     write_gradients(pool.cells() - window_begin_);
   }
 
-  bool collects() const { return gradient_ != nullptr && !direct_; }
-  int64_t gradient_step() const { return direct_ ? call_.pool.channels : image_.width; }
-  A* gradient_cells() const {
-    if constexpr (std::is_same_v<T, A>) return direct_ ? gradient_ : window_;
-    else return window_;
+  int64_t cell_step() const { return direct_ ? call_.pool.channels : image_.width; }
+  // Where cell `window_begin_` is, and its gradient.
+  const A* first_cell() const {
+    if constexpr (std::is_same_v<T, A>) return direct_ ? x_ : cells_;
+    else return cells_;
   }
+  A* first_gradient() const {
+    if constexpr (std::is_same_v<T, A>) return direct_ ? gradient_ : gradients_;
+    else return gradients_;
+  }
+  // Cells are one behind another in memory as in the window.
+  bool is_dense() const { return image_.lanes == image_.width && image_.lanes == call_.pool.channels; }
 
   // Zeros, if there are cells that meet no output.
-  void clear_cells(int64_t begin, int64_t end) {
+  void clear_gradients(int64_t begin, int64_t end) {
     if (output_taps_.covered || gradient_ == nullptr) return;
-    for (int64_t i = begin; i < end; ++i) std::memset(gradient_cells() + i * gradient_step(), 0, sizeof(A) * image_.lanes);
+    for (int64_t i = begin; i < end; ++i) std::memset(first_gradient() + i * cell_step(), 0, sizeof(A) * image_.lanes);
   }
 
   // Push the window on until it holds the cells before `end`; those before `pending` are finished.
-  void extend_window(int64_t end, int64_t pending) {
+  void push_window(int64_t end, int64_t pending) {
     while (end > window_begin_ + window_cells_) {
       const int64_t finished = std::min(pending - window_begin_, window_cells_), kept = window_cells_ - finished;
-      write_gradients(finished);
-      copy_row(window_ + finished * image_.width, window_, kept * image_.width);
-      clear_cells(kept, window_cells_);
+      copy_row(cells_ + finished * image_.width, cells_, kept * image_.width);
+      if (gradient_ != nullptr) {
+        write_gradients(finished);
+        copy_row(gradients_ + finished * image_.width, gradients_, kept * image_.width);
+        clear_gradients(kept, window_cells_);
+      }
       window_begin_ += finished;
     }
+  }
+
+  // The same, and read them.
+  void load_cells(int64_t end, int64_t pending) {
+    push_window(end, pending);
+    loaded_ = std::max(loaded_, window_begin_);
+    if (end <= loaded_) return;
+    const T* from = x_ + loaded_ * call_.pool.channels;
+    A* to = cells_ + (loaded_ - window_begin_) * image_.width;
+    const int64_t count = end - loaded_;
+    loaded_ = end;
+    if (is_dense()) return convert_row<A>(from, to, count * image_.lanes);
+    for (int64_t i = 0; i < count; ++i) convert_row<A>(from + i * call_.pool.channels, to + i * image_.width, image_.lanes);
   }
 
   // The first `count` cells of the window.
   void write_gradients(int64_t count) {
     T* to = gradient_ + window_begin_ * call_.pool.channels;
-    if (image_.lanes == image_.width && image_.lanes == call_.pool.channels)
-      return convert_row<A>(window_, to, count * image_.lanes);
-    for (int64_t i = 0; i < count; ++i) convert_row<A>(window_ + i * image_.width, to + i * call_.pool.channels, image_.lanes);
+    if (is_dense()) return convert_row<A>(gradients_, to, count * image_.lanes);
+    for (int64_t i = 0; i < count; ++i) convert_row<A>(gradients_ + i * image_.width, to + i * call_.pool.channels, image_.lanes);
   }
 
   // Outputs from `ow` of a row on; returns how many.
@@ -249,7 +258,7 @@ class ImagePooling {
       ++row;
     }
     output.next_count = 0;
-    if (ow >= pool.w.out || row >= int64_t(output_taps_.rows.size())) return;
+    if (!direct_ || ow >= pool.w.out || row >= int64_t(output_taps_.rows.size())) return;
     const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
     const int64_t* fresh = output_taps_.fresh.data();
     const int64_t cell_bytes = pool.channels * int64_t(sizeof(T));
@@ -260,34 +269,12 @@ class ImagePooling {
     }
   }
 
-  // Point outputs at their cells and gradients; cells that are not used where they are come into scratch.
+  // Point outputs at their cells and gradients.
   void place_cells(int64_t row, int64_t ow, int64_t count) {
-    const Pooling& pool = call_.pool;
-    const Taps::List& down = output_taps_.rows[row];
-    const Taps::Tap* all = output_taps_.taps.data();
-    int64_t begin = pool.w.in, end = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const Taps::List& across = output_taps_.columns[ow + i];
-      if (across.size() == 0) continue;
-      begin = std::min(begin, across.first);
-      end = std::max(end, across.first + all[across.end - 1].cell + 1);
-    }
-    for (int64_t i = down.begin; !direct_ && i < down.end && begin < end; ++i) {
-      const T* from = x_ + (down.first + all[i].cell + begin) * pool.channels;
-      A* to = cells_ + (i - down.begin) * columns_ * image_.width;
-      if (image_.lanes == image_.width && image_.lanes == pool.channels) {
-        convert_row<A>(from, to, (end - begin) * image_.lanes);
-        continue;
-      }
-      for (int64_t c = begin; c < end; ++c, from += pool.channels, to += image_.width) convert_row<A>(from, to, image_.lanes);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const Taps::List& across = output_taps_.columns[ow + i];
-      const int64_t cell = down.first + across.first;
-      if constexpr (std::is_same_v<T, A>) outputs_[i].x = direct_ ? x_ + cell * pool.channels : nullptr;
-      if (!direct_) outputs_[i].x = cells_ + (across.size() == 0 ? 0 : across.first - begin) * image_.width;
-      outputs_[i].dx = nullptr;
-      if (gradient_ != nullptr) outputs_[i].dx = gradient_cells() + (direct_ ? cell : cell - window_begin_) * gradient_step();
+      const int64_t cell = output_taps_.rows[row].first + output_taps_.columns[ow + i].first - window_begin_;
+      outputs_[i].x = first_cell() + cell * cell_step();
+      outputs_[i].dx = gradient_ == nullptr ? nullptr : first_gradient() + cell * cell_step();
     }
   }
 

@@ -1,7 +1,7 @@
 // What a thread keeps for channels_last images: a vector is LANES neighbouring channels of one output.
 //
 // A band is neighbouring outputs of a row, all their channels one behind another, in whole vectors. Cells are read where they are;
-// halves, and channels that do not fill their vectors, are copied into scratch first.
+// halves, and channels that do not fill their vectors, go through a window in scratch.
 #pragma once
 
 #include "headers.h"
@@ -17,7 +17,7 @@ namespace learnpool::LEARNPOOL_ISA {
 // A tap of an output: where its cell begins, and the cell's gradient, counted from those of the first one listed. fresh: no output
 // before this one met the cell.
 struct CellTap {
-  int64_t tap, from, to;
+  int64_t tap, place;
   bool fresh;
 };
 

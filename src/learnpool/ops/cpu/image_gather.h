@@ -23,7 +23,7 @@ INLINE void gather_taps(const Image<A>& image, const ImageOutput<A>& output, int
   V w[COUNT][DOTS > 0 ? DOTS : 1];
   for (int t = 0; t < COUNT; ++t) {
     const CellTap& cell = table.taps[i + t];
-    to[t] = output.dx + cell.to;
+    to[t] = output.dx + cell.place;
     from[t] = cell.fresh ? image.zeros : to[t];
     tap[t] = Lane<A>(cell.tap);
     for (int d = 0; d < DOTS; ++d) w[t][d] = broadcast<A>(table.dot_weights[d * table.count + i + t]);
@@ -71,7 +71,7 @@ void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
     const ImageOutput<A>& output = band.outputs[o];
     for (int64_t i = 0; i < output.table->count; ++i) {
       const CellTap& tap = output.table->taps[i];
-      A* to = output.dx + tap.to;
+      A* to = output.dx + tap.place;
       const A* before = BEGINS && tap.fresh ? image.zeros : to;
       for (int64_t c = 0; c < image.width; c += LANES<A>) {
         const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}, keeps_taps};
@@ -82,7 +82,7 @@ void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
           w = image.per_lane ? load<V>(output.weight + row * strides.row + tap.tap * strides.tap + c)
                              : broadcast<A>(output.table->weights[row * output.table->count + i]);
         }
-        const V received = U::receive(slots, load<V>(output.x + tap.from + c), w, Lane<A>(tap.tap));
+        const V received = U::receive(slots, load<V>(output.x + tap.place + c), w, Lane<A>(tap.tap));
         store(to + c, load<V>(before + c) + received);
       }
     }
@@ -131,7 +131,7 @@ void accumulate_taps(const Image<A>& image, const ImageOutput<A>* outputs, int64
       for (int d = 0; d < ROWS; ++d) to_dot[d] = load<V>(grads + d * size + output.at + c);
 #pragma GCC unroll 9
       for (int t = 0; t < TAPS; ++t) {
-        const V x = load<V>(output.x + table.taps[i + t].from + c);
+        const V x = load<V>(output.x + table.taps[i + t].place + c);
         for (int d = 0; d < ROWS; ++d) sums[t][d] += to_dot[d] * x;
       }
     }
@@ -166,7 +166,7 @@ void accumulate_by_lane(const Image<A>& image, const ImageOutput<A>& output) {
       A* to = output.dweight + image.dot_row(d) * strides.row + tap.tap * strides.tap;
       // Lanes past the end add zeros.
       for (int64_t c = 0; c < image.lanes; c += LANES<A>) {
-        store(to + c, load<V>(to + c) + load<V>(grads + c) * load<V>(output.x + tap.from + c));
+        store(to + c, load<V>(to + c) + load<V>(grads + c) * load<V>(output.x + tap.place + c));
       }
     }
   }

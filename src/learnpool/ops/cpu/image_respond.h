@@ -20,7 +20,7 @@ struct ChannelTaps {
   INLINE Cell<A> cell(int64_t i) const {
     const CellTap& tap = output.table->taps[i];
     Cell<A> cell;
-    cell.x = load<Vec<A>>(output.x + tap.from + c);
+    cell.x = load<Vec<A>>(output.x + tap.place + c);
     cell.tap = Lane<A>(tap.tap);
     if (row < 0) return cell;
     const Parameter& strides = image.call.memory.weight;
@@ -71,7 +71,7 @@ INLINE void respond_pair(const Image<A>& image, const Pass<Image<A>>& pass, cons
   Dot<A, false> dots[2][DOTS > 0 ? DOTS : 1];
 #pragma GCC unroll 9
   for (int64_t i = 0; i < count; ++i) {
-    const A* cells = output.x + table.taps[i].from;
+    const A* cells = output.x + table.taps[i].place;
     Cell<A> cell[2];
     for (int g = 0; g < 2; ++g) {
       cell[g].x = load<V>(cells + c[g]);

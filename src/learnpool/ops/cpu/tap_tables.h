@@ -22,10 +22,9 @@ class TapTables {
     }
   }
 
-  // From now on gradients have `step` numbers from cell to cell. Cells lie like them, or in scratch in rows of `columns`.
-  void forget(int64_t step, int64_t columns) {
+  // From now on there are `step` numbers from cell to cell.
+  void forget(int64_t step) {
     step_ = step;
-    columns_ = columns;
     for (TapTable<A>& table : tables_) table.down = {-1, -1};
   }
 
@@ -63,16 +62,14 @@ class TapTables {
   const Image<A>& image_;
   const OutputTaps& output_taps_;
   TapTable<A> tables_[4];
-  int64_t band_ = 0, step_ = 0, columns_ = 0;
+  int64_t band_ = 0, step_ = 0;
 
   void fill(TapTable<A>& table, const List& down, const List& across) {
     const OutputTaps::Tap* all = output_taps_.taps.data();
     CellTap* here = table.taps;
     for (int64_t i = down.begin; i < down.end; ++i) {
       for (int64_t j = across.begin; j < across.end; ++j) {
-        const int64_t cell = all[i].cell + all[j].cell;
-        const int64_t place = columns_ == 0 ? cell : (i - down.begin) * columns_ + all[j].cell;
-        *here++ = {all[i].tap + all[j].tap, place * step_, cell * step_, all[i].fresh && all[j].fresh};
+        *here++ = {all[i].tap + all[j].tap, (all[i].cell + all[j].cell) * step_, all[i].fresh && all[j].fresh};
       }
     }
     table.down = down;

@@ -12,7 +12,6 @@
 
 namespace learnpool::LEARNPOOL_ISA {
 
-constexpr int64_t BYTES_AHEAD = 4096;      // along a row, that cells are fetched before they are needed
 constexpr int64_t WINDOW_BYTES = 1 << 18;  // of cells in scratch, and of their gradients: both stay in the second cache
 
 template <class T>
@@ -28,9 +27,9 @@ class ImagePooling {
     careful_ = make_careful_passes(image_);
     outputs_.resize(image_.outputs);
     values_ = scratch.take<A>(image_.outputs * image_.width);
+    for (int64_t i = 0; i < image_.outputs; ++i) outputs_[i].at = i * image_.width;
+    image_.upcoming.step = divide_up(call.pool.w.stride * LANES<A> * int64_t(sizeof(A)), 64) * 64;
     if (image_.per_lane) mix_ = scratch.take<A>(call.pool.program.mix_rows() * image_.responses.size);
-    ahead_ = std::max<int64_t>(1, BYTES_AHEAD / (call.pool.w.stride * call.pool.channels * int64_t(sizeof(T))));
-    image_.element_bytes = sizeof(T);
   }
 
   void pool_item(int64_t item) {
@@ -53,7 +52,6 @@ class ImagePooling {
   TapTables<A> tables_;
   std::vector<ImageOutput<A>> outputs_;
   A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
-  int64_t ahead_;               // outputs further on whose cells are fetched
   Items::Box box_{};            // of the present item
   A* slice_ = nullptr;
   bool direct_ = true;  // cells and their gradients are used where they are
@@ -121,8 +119,6 @@ class ImagePooling {
     }
     x_ = static_cast<const T*>(call_.memory.x) + image + box_.c0;
     gradient_ = backward_ && pool.input_grad ? static_cast<T*>(call_.memory.y) + image + box_.c0 : nullptr;
-    image_.cells = reinterpret_cast<const char*>(x_);
-    image_.gradients = reinterpret_cast<const char*>(gradient_);
     window_begin_ = loaded_ = 0;
     clear_gradients(0, direct_ ? pool.cells() : window_cells_);
     for (int64_t row = 0; row < pool.d.out * pool.h.out; ++row) {
@@ -198,7 +194,7 @@ class ImagePooling {
     }
     if (memory.weight.region != 0) tables_.set_weights(*outputs_[0].table, region);
     if (memory.mix.region != 0) set_mix(region);
-    place_cells(row, ow, count);
+    look_ahead(row, ow + count);
     const ImageBand<A> outputs{outputs_.data(), count};
     const Band band{0, count * image_.width};
     const int64_t first = (n * pool.outputs() + region) * pool.channels + box_.c0;
@@ -227,55 +223,44 @@ class ImagePooling {
 
   // Output `i` of the band; false if its taps lie in too many ways for this band.
   bool describe_output(int64_t i, int64_t row, int64_t ow) {
-    const Memory& memory = call_.memory;
     const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
     ImageOutput<A>& output = outputs_[i];
-    TapTable<A>* before = i == 0 ? nullptr : outputs_[i - 1].table;
-    TapTable<A>* table = before != nullptr && across.is_same(before->across) ? before : tables_.find(down, across);
-    if (table == nullptr) return false;
-    const int64_t region = row * call_.pool.w.out + ow;
-    output.table = table;
-    output.at = i * image_.width;
-    output.number = uint32_t(region);
-    output.weight = static_cast<const A*>(memory.weight.data) + region * memory.weight.region + box_.c0 * memory.weight.channel;
-    if (backward_) {
-      output.dweight = slice_ + region * memory.dweight.region;
-      output.dmix = slice_ + memory.dmix_offset + region * memory.dmix.region;
-    }
-    const A n = A(table->count), divisor = A(std::max<int64_t>(1, down.divisor * across.divisor));
+    output.table = i > 0 && across.is_same(outputs_[i - 1].table->across) ? outputs_[i - 1].table : tables_.find(down, across);
+    if (output.table == nullptr) return false;
+    const int64_t place = (down.first + across.first - window_begin_) * cell_step();
+    output.x = first_cell() + place;
+    output.dx = gradient_ == nullptr ? nullptr : first_gradient() + place;
+    const A n = A(output.table->count), divisor = A(std::max<int64_t>(1, down.divisor * across.divisor));
     Responses<A>& responses = image_.responses;
     if (responses.n[output.at] != n) std::fill_n(responses.n + output.at, image_.width, n);
     if (responses.divisor[output.at] != divisor) std::fill_n(responses.divisor + output.at, image_.width, divisor);
-    look_ahead(output, row, ow + ahead_);
+    const Memory& memory = call_.memory;
+    const int64_t region = row * call_.pool.w.out + ow;
+    output.number = uint32_t(region);
+    output.weight = static_cast<const A*>(memory.weight.data) + region * memory.weight.region + box_.c0 * memory.weight.channel;
+    if (!backward_) return true;
+    output.dweight = slice_ + region * memory.dweight.region;
+    output.dmix = slice_ + memory.dmix_offset + region * memory.dmix.region;
     return true;
   }
 
-  // Cells are fetched for output `ow` of a row, or for one of the next row.
-  void look_ahead(ImageOutput<A>& output, int64_t row, int64_t ow) const {
+  // The cells that the band after this one is the first to meet, if outputs from `ow` of a row on are next.
+  void look_ahead(int64_t row, int64_t ow) {
     const Pooling& pool = call_.pool;
-    if (ow >= pool.w.out) {
-      ow -= pool.w.out;
-      ++row;
+    Upcoming& upcoming = image_.upcoming;
+    upcoming.count = 0;
+    if (ow == pool.w.out) ow = 0, ++row;
+    if (!direct_ || !is_dense() || row == int64_t(output_taps_.rows.size())) return;
+    const int64_t last = std::min(ow + image_.outputs, pool.w.out) - 1, cell_bytes = pool.channels * int64_t(sizeof(T));
+    const Taps::List &down = output_taps_.rows[row], &left = output_taps_.columns[ow], &right = output_taps_.columns[last];
+    if (left.fresh_begin == right.fresh_end) return;
+    const int64_t *fresh = output_taps_.fresh.data(), first = fresh[left.fresh_begin];
+    for (int64_t i = down.fresh_begin; i < down.fresh_end && upcoming.count < upcoming.MOST; ++i) {
+      const int64_t byte = (fresh[i] + first) * cell_bytes;
+      upcoming.cells[upcoming.count] = reinterpret_cast<const char*>(x_) + byte;
+      upcoming.gradients[upcoming.count++] = gradient_ == nullptr ? nullptr : reinterpret_cast<const char*>(gradient_) + byte;
     }
-    output.next_count = 0;
-    if (!direct_ || ow >= pool.w.out || row >= int64_t(output_taps_.rows.size())) return;
-    const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
-    const int64_t* fresh = output_taps_.fresh.data();
-    const int64_t cell_bytes = pool.channels * int64_t(sizeof(T));
-    for (int64_t i = down.fresh_begin; i < down.fresh_end; ++i) {
-      for (int64_t j = across.fresh_begin; j < across.fresh_end && output.next_count < output.MOST_NEXT; ++j) {
-        output.next[output.next_count++] = (fresh[i] + fresh[j]) * cell_bytes;
-      }
-    }
-  }
-
-  // Point outputs at their cells and gradients.
-  void place_cells(int64_t row, int64_t ow, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t cell = output_taps_.rows[row].first + output_taps_.columns[ow + i].first - window_begin_;
-      outputs_[i].x = first_cell() + cell * cell_step();
-      outputs_[i].dx = gradient_ == nullptr ? nullptr : first_gradient() + cell * cell_step();
-    }
+    upcoming.bytes = (fresh[right.fresh_end - 1] + 1 - first) * cell_bytes;
   }
 
   // Where a band's outputs are written, or their gradients read: in memory, if they lie there as in maps.

@@ -40,9 +40,14 @@ struct ImageOutput {
   const A* weight;  // parameters of its lanes, where they have their own
   A *dweight, *dmix;
   uint32_t number;  // in the image: for random picks
-  // Cells that an output further on is the first to meet: bytes from the image's first.
-  static constexpr int64_t MOST_NEXT = 16;
-  int64_t next_count, next[MOST_NEXT];
+};
+
+// Cells that the next band is the first to meet, rows of `bytes` in memory, and their gradients or null; `step` bytes of each row
+// are fetched with every vector of outputs.
+struct Upcoming {
+  static constexpr int64_t MOST = 8;
+  int64_t count = 0, bytes = 0, step = 0;
+  const char *cells[MOST], *gradients[MOST];
 };
 
 template <class A>
@@ -64,23 +69,20 @@ struct Image : ImageMemory, Pipeline<A> {
   int64_t lanes = 0;      // channels of the present item; lanes behind them are zeros in scratch
   const A* zeros;
   uint32_t *key_low, *key_high;  // of random picks in the present image, by channel of the item
-  // The present image in memory, from the first channel of the item on: cells and their gradients, or null; bytes of a number and
-  // of a cell. And the outputs of the present band, if they are used where they are.
-  const char *cells = nullptr, *gradients = nullptr;
-  int64_t element_bytes = 0;
-  const A* values = nullptr;
+  Upcoming upcoming;
+  const A* values = nullptr;  // of the present band, if they are used where they are
 
   explicit Image(const Call& call) : Image(call, divide_up(call.items.channel_step, LANES<A>) * LANES<A>) {}
 
-  // On their way to the cache: channels from c on, in a line of it, of cells that an output further on is the first to meet, as the
-  // hardware prefetcher misses these strided cells, and of this output itself.
-  INLINE void prefetch(const ImageOutput<A>& output, int64_t c) const {
-    const int64_t byte = c * element_bytes;
-    if (byte % 64 != 0) return;
-    if (values != nullptr) __builtin_prefetch(values + output.at + c, 1, 3);
-    for (int64_t i = 0; i < output.next_count; ++i) __builtin_prefetch(cells + output.next[i] + byte, 0, 2);
-    for (int64_t i = 0; gradients != nullptr && i < output.next_count; ++i) {
-      __builtin_prefetch(gradients + output.next[i] + byte, 1, 2);
+  // On their way to the cache, as the hardware prefetcher misses these strided cells; and where this vector of outputs goes.
+  INLINE void prefetch(int64_t at) const {
+    if (values != nullptr) __builtin_prefetch(values + at, 1, 3);
+    const int64_t begin = at / LANES<A> * upcoming.step, end = std::min(begin + upcoming.step, upcoming.bytes);
+    for (int64_t i = 0; i < upcoming.count; ++i) {
+      for (int64_t byte = begin; byte < end; byte += 64) {
+        __builtin_prefetch(upcoming.cells[i] + byte, 0, 2);
+        if (upcoming.gradients[i] != nullptr) __builtin_prefetch(upcoming.gradients[i] + byte, 1, 2);
+      }
     }
   }
 

@@ -40,8 +40,8 @@ void Image<A>::respond_alone(const Image& image, const Pass<Image>& pass, const 
   for (int64_t o = 0; o < band.count; ++o) {
     const ImageOutput<A>& output = band.outputs[o];
     for (int64_t c = 0; c < image.width; c += LANES<A>) {
-      if (pass.is_first) image.prefetch(output, c);
       const int64_t at = output.at + c;
+      if (pass.is_first) image.prefetch(at);
       Region<A> region = image.describe_region(response, at);
       region.first = Mask<A>{} + Lane<A>(output.table->count == 0 ? -1 : output.table->taps[0].tap);
       if constexpr (U::SAMPLED) {
@@ -110,8 +110,8 @@ struct ImageGroup {
       const ImageOutput<A>& output = band.outputs[o];
       for (int64_t at = 0; at < image.width; at += 2 * LANES<A>) {
         if (pass.is_first) {
-          image.prefetch(output, at);
-          image.prefetch(output, at + LANES<A>);
+          image.prefetch(output.at + at);
+          image.prefetch(output.at + at + LANES<A>);
         }
         const int64_t c[2] = {at, std::min(at + LANES<A>, image.width - LANES<A>)};  // an odd one is its own neighbour
         if (output.table->count == TAPS) respond_pair<TAPS, STATISTICS, DOTS, BACKWARD>(image, pass, output, c, finite);

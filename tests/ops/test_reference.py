@@ -165,6 +165,20 @@ def test_a_saturated_gate_passes_no_gradient_beside_infinity():
     assert torch.equal(torch.ops.learnpool.pool_backward(*backward)[0], dx)
 
 
+@pytest.mark.parametrize("sides", [(Min(), Avg()), (Max(), Gate(Avg(), Min()))], ids=str)
+def test_a_gate_that_is_not_read_gets_nothing_beside_infinity(sides):
+    """Its mask gives −inf + inf = NaN and its sides differ by infinity, and all of that is multiplied by 0."""
+    tree = Mix(Max(), Gate(*sides))
+    x = torch.tensor([[-torch.inf, -torch.inf], [1.0, 2.0]], dtype=torch.float64).reshape(1, 1, 2, 2)
+    weight = torch.tensor([1.0, -1, 0.5, 0.5], dtype=torch.float64).reshape(1, 1, 1, 1, 2, 2)
+    weight = weight.repeat(decode(tree.program).weights, 1, 1, 1, 1, 1)
+    grad, mix = torch.ones(1, 1, 1, 1, dtype=torch.float64), torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    dx, _, _ = reference.backward(grad, x, weight, mix, tree.program, W(2).of(), (True, False, False))
+    assert dx.flatten().tolist() == [0, 0, 0, 1]
+    backward = (grad, x, weight, mix, tree.program, *numbers(W(2).of()), [True, False, False])
+    assert torch.equal(torch.ops.learnpool.pool_backward(*backward)[0], dx)
+
+
 def test_parameter_gradients_of_halves_are_summed_in_float32():
     """4,096 regions give 1 each; in bfloat16 such a sum stops at 256."""
     x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)

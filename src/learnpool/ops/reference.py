@@ -163,12 +163,13 @@ def blend(p: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def blend_backward(grad: Tensor, p: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What reaches p, left and right of a blend; nothing on a side that was not read."""
-    unsafe = ~grad.isfinite()
-    return (
-        grad * (left - right),
-        torch.where((p == 0) & unsafe, 0, grad * p),
-        torch.where((p == 1) & unsafe, 0, grad * (1 - p)),
-    )
+    return grad * (left - right), _pass_on(grad, p), _pass_on(grad, 1 - p)
+
+
+def _pass_on(grad: Tensor, share: Tensor) -> Tensor:
+    """``grad share``; where one of them is exactly 0 the other is not read, be it infinite or NaN."""
+    product = grad * share
+    return torch.where(((grad == 0) | (share == 0)) & ~product.isfinite(), 0, product)
 
 
 def evaluate(
@@ -213,7 +214,8 @@ def backpropagate(
         if node.op == Op.MIX:
             c_rows[node.row] = c_p
             continue
-        c_s = torch.where((p == 0) | (p == 1), 0, c_p * (p * (1 - p)))  # σ' = σ (1 − σ); a closed gate stays closed
+        c_p = c_p * (p * (1 - p))  # σ' = σ (1 − σ); a closed gate stays closed, and one that is not read gets nothing
+        c_s = torch.where((p == 0) | (p == 1) | ((c == 0) & ~c_p.isfinite()), 0, c_p)
         if node.op == Op.GATE:
             c_responses[node.response] = c_responses[node.response] + c_s
         else:

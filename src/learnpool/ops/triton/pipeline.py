@@ -126,10 +126,14 @@ def blend(p, left, right):
 @triton.jit
 def blend_backward(grad, p, left, right):
     """What reaches p, left and right of a blend; nothing on a side that was not read."""
-    unsafe = is_finite(grad) == 0
-    c_left = tl.where((p == 0) & unsafe, 0.0, grad * p)
-    c_right = tl.where((p == 1) & unsafe, 0.0, grad * (1 - p))
-    return grad * (left - right), c_left, c_right
+    return grad * (left - right), pass_on(grad, p), pass_on(grad, 1 - p)
+
+
+@triton.jit
+def pass_on(grad, share):
+    """``grad share``; where one of them is exactly 0 the other is not read, be it infinite or NaN."""
+    product = grad * share
+    return tl.where(((grad == 0) | (share == 0)) & (is_finite(product) == 0), 0.0, product)
 
 
 @triton.jit
@@ -198,7 +202,9 @@ def backpropagate(grad, values, proportions, scales, RESPONSES: tl.constexpr, NO
                 if NODES[i][2] < MIXES:
                     c_rows = c_rows + (c_p,)
             else:
-                c_s = tl.where((p == 0) | (p == 1), 0.0, c_p * (p * (1 - p)))  # σ' = σ (1 − σ); a closed gate stays so
+                slope = c_p * (p * (1 - p))  # σ' = σ (1 − σ); a closed gate stays so, one that is not read gets nothing
+                unread = (c_nodes[i] == 0) & (is_finite(slope) == 0)
+                c_s = tl.where((p == 0) | (p == 1) | unread, 0.0, slope)
                 if NODES[i][0] == GATE:
                     c_responses = add_at(c_responses, c_s, NODES[i][1])
                 else:

@@ -43,13 +43,25 @@ def expected():
     }
 
 
-def test_the_figure_computes_what_learnpool_computes(tmp_path):
+MOVE = """
+const [first, second] = document.querySelectorAll(".pools-region g");
+first.setPointerCapture = () => {};
+const point = (type, clientY) => first.dispatchEvent(new PointerEvent(type, { clientY }));
+point("pointerdown", 100); point("pointermove", 80); point("pointerup", 80); point("pointermove", 300);
+second.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown" }));
+"""
+
+
+@pytest.mark.parametrize(("begin", "script"), [(REGION, ""), ((-0.5, 0.85, *REGION[2:]), MOVE)], ids=["link", "moves"])
+def test_the_figure_computes_what_learnpool_computes(begin, script, tmp_path):
+    """Also after one cell is dragged up by 20 points and another goes down by a key."""
     page = tmp_path / "page.html"
-    script = (ROOT / "docs" / "assets" / "pools.js").read_text(encoding="utf-8")
-    state = "&".join([f"cells={','.join(map(str, REGION))}", *(f"{k}={v}" for k, v in SCALARS.items())])
+    figure = (ROOT / "docs" / "assets" / "pools.js").read_text(encoding="utf-8")
+    state = "&".join([f"cells={','.join(map(str, begin))}", *(f"{k}={v}" for k, v in SCALARS.items())])
     page.write_text(
         f'<!doctype html><meta charset="utf-8"><div class="pools-figure"></div>'
-        f"<script>location.hash = '{state}'</script><script>{script}</script>",
+        f"<script>location.hash = '{state}'</script><script>{figure}</script>"
+        f"<script>addEventListener('DOMContentLoaded', () => {{ {script} }})</script>",
         encoding="utf-8",
     )
     dom, console = render(page, tmp_path / "profile")

@@ -13,7 +13,10 @@ from learnpool.ops import transforms
 from learnpool.ops.transforms import Form, choose_form
 
 SOURCE = Path(learnpool.__file__).parent
-PRIVATE = re.compile(r"\btorch(?:\.\w+)*?\._[a-zA-Z]\w*|\bfrom torch(?:\.\w+)*\._\w+|import _\w+ as|\._dynamo_\w+")
+PRIVATE = re.compile(
+    r"\btorch(?:\.\w+)*?\._[a-zA-Z]\w*|\bfrom torch(?:\.\w+)*\._\w+|\bfrom torch[\w.]* import .*\b_\w+"
+    r"|import _\w+ as|\._dynamo_\w+"
+)
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
@@ -25,7 +28,7 @@ def test_private_names_of_torch_are_in_one_file(path):
 def test_every_private_name_has_its_reason():
     table, code = Path(transforms.__file__).read_text().split("from __future__", 1)
     names = {name.rsplit(".", 1)[1] for name in PRIVATE.findall(code)} - {"_C"}
-    names |= set(re.findall(r"_C, \"(\w+)\"", code)) | set(re.findall(r"_require\(\"[\w.]*\.(_\w+)\"", code))
+    names |= set(re.findall(r"(?:getattr\([\w.]+, |_require\()\"(?:[\w.]*\.)?(_\w+)\"", code))
     assert names
     for name in names:
         assert re.search(rf"\b{name[:28]}", table), name

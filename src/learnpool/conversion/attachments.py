@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.nn.modules.module import _WrappedHook
+
+from ..ops.transforms import rebind_hooks
 
 _HOOKS = tuple(name for name in nn.Module().__dict__ if "_hooks" in name)
-_FLAG = "_is_full_backward_hook"
 _OURS = ("_old_pool", "_routed", "forward", "_replicate_for_data_parallel")
 
 
@@ -19,7 +19,7 @@ def move_attachments(old: nn.Module, new: nn.Module, plain_pool: nn.Module) -> t
             new.__dict__[name] = theirs
         elif theirs and ours is not None:
             ours.update(theirs)
-    _bind_hooks(new, old)
+    rebind_hooks(new, old)
     attributes = (name for name in old.__dict__ if name not in plain_pool.__dict__ and name not in _OURS)
     # nn.Module.type may be hidden, as it was on the old one; what the new pool has of its own may not.
     names = tuple(name for name in attributes if not hasattr(new, name) or _is_hidden(name, new))
@@ -33,15 +33,5 @@ def _is_hidden(name: str, module: nn.Module) -> bool:
 
 def move_back(new: nn.Module, old: nn.Module, names: tuple[str, ...]) -> None:
     """Give the old module its hooks and attributes back, as they are now."""
-    _bind_hooks(old, new)
+    rebind_hooks(old, new)
     old.__dict__.update({name: new.__dict__[name] for name in names if name in new.__dict__})
-
-
-def _bind_hooks(module: nn.Module, other: nn.Module) -> None:
-    """Let hooks that take their module as an argument be called with this one."""
-    if other.__dict__.get(_FLAG) is not None:
-        module.__dict__[_FLAG] = other.__dict__[_FLAG]
-    for hooks in (module._load_state_dict_pre_hooks, module._state_dict_hooks):
-        for key, hook in hooks.items():
-            if isinstance(hook, _WrappedHook) and hook.with_module and hook.module() is other:
-                hooks[key] = _WrappedHook(hook.hook, module)

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ..ops.window import format_size
 from .torch_pools import GlobalPool, TorchPool
@@ -125,7 +124,7 @@ def simplify(pool: TorchPool) -> TorchPool | Slice:
 def read_convolution(module: Any) -> Convolution | None:
     """A convolution with a stride as data, scripted or not; None for another module."""
     is_scripted = isinstance(module, torch.jit.ScriptModule) and module.original_name in _NAMES
-    is_own = isinstance(module, _ConvNd) and not isinstance(module, _ConvTransposeNd)
+    is_own = isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
     if not (is_own or is_scripted) or set(getattr(module, "stride", (1,))) == {1}:
         return None
     padding = (0,) * len(module.stride) if isinstance(module.padding, str) else module.padding  # "valid"

@@ -18,8 +18,12 @@ private name                          what it is for, and what happens in a torc
 ``torch._jit_internal``               a module between ``F.max_pool2d`` and what intercepts it: only its name is used
 ``torch._dynamo.symbolic_convert``,   where in the source a call is that Dynamo traces; without them a network converted
 ``_dynamo_marked_constant``           by its functional calls cannot be compiled
+``nn.modules.module._WrappedHook``    hooks of state_dict that are called with their module, which ``convert`` replaces;
+                                      without it they are called with the module of before
 ``torch.cuda._sleep``                 slow work on a stream, for one check of ``learnpool doctor``, which fails without
 ====================================  ===============================================================================
+
+What a subclass of ``nn.Module`` shares with it, such as ``_parameters`` and ``_modules``, is used where it is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from enum import Enum, auto
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling, is_exporting
 from torch.overrides import has_torch_function_variadic
@@ -182,3 +186,14 @@ def mark_constant(function: Any) -> Any:
 def delay_stream(cycles: int) -> None:
     """Keep the current CUDA stream busy."""
     torch.cuda._sleep(cycles)
+
+
+def rebind_hooks(module: nn.Module, other: nn.Module) -> None:
+    """Let hooks that ``module`` has from ``other`` be called with ``module``, where they take one as an argument."""
+    if (kind := other.__dict__.get("_is_full_backward_hook")) is not None:
+        module.__dict__["_is_full_backward_hook"] = kind
+    wrapped: Any = getattr(nn.modules.module, "_WrappedHook", ())
+    for hooks in (module._load_state_dict_pre_hooks, module._state_dict_hooks):
+        for key, hook in hooks.items():
+            if isinstance(hook, wrapped) and hook.with_module and hook.module() is other:
+                hooks[key] = wrapped(hook.hook, module)

@@ -232,6 +232,12 @@ def test_other_sizes_and_indices_are_left():
     ]
 
 
+def test_pools_of_other_sorts_are_left():
+    fractional = nn.FractionalMaxPool2d(2, output_ratio=0.5)
+    report = convert(nn.Sequential(nn.MaxPool2d(2), nn.LPPool2d(2, 2), fractional), "mixed", replace=("max", "global"))
+    assert [row.reason for row in report.left] == ["neither a maximum nor an average"] * 2
+
+
 def test_a_mean_of_another_tensor_stays():
     class Tokens(nn.Module):
         def forward(self, x):

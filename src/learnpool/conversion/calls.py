@@ -14,18 +14,9 @@ from .convolutions import BEFORE, Convolution, Original, Slice, simplify
 from .torch_pools import GlobalPool, Obstacle, TorchPool, is_one_cell
 
 POOL_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
-    F.max_pool1d: ("max", 1),
-    F.max_pool2d: ("max", 2),
-    F.max_pool3d: ("max", 3),
-    torch.max_pool1d: ("max", 1),
-    torch.max_pool2d: ("max", 2),
-    torch.max_pool3d: ("max", 3),
-    F.max_pool1d_with_indices: ("max", 1),
-    F.max_pool2d_with_indices: ("max", 2),
-    F.max_pool3d_with_indices: ("max", 3),
-    F.avg_pool1d: ("avg", 1),
-    F.avg_pool2d: ("avg", 2),
-    F.avg_pool3d: ("avg", 3),
+    getattr(module, f"{function}_pool{dims}d{suffix}"): (function, dims)
+    for module, function, suffix in ((F, "max", ""), (torch, "max", ""), (F, "max", "_with_indices"), (F, "avg", ""))
+    for dims in (1, 2, 3)
 }
 _WITH_INDICES = (F.max_pool1d_with_indices, F.max_pool2d_with_indices, F.max_pool3d_with_indices)
 ADAPTIVE_FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {

@@ -12,12 +12,7 @@ from torch import nn
 from ..ops.window import Size, Window, format_size
 
 POOL_MODULES: dict[type[nn.Module], tuple[str, int]] = {
-    nn.MaxPool1d: ("max", 1),
-    nn.MaxPool2d: ("max", 2),
-    nn.MaxPool3d: ("max", 3),
-    nn.AvgPool1d: ("avg", 1),
-    nn.AvgPool2d: ("avg", 2),
-    nn.AvgPool3d: ("avg", 3),
+    getattr(nn, f"{function.title()}Pool{dims}d"): (function, dims) for function in ("max", "avg") for dims in (1, 2, 3)
 }
 
 
@@ -51,14 +46,11 @@ ADAPTIVE_MODULES: dict[type[nn.Module], tuple[str, int]] = {
     for function in ("max", "avg")
     for dims in (1, 2, 3)
 }
-_OTHERS = (
-    ("adaptive_max_pool", "AdaptiveMaxPool", Obstacle.ADAPTIVE),
-    ("adaptive_avg_pool", "AdaptiveAvgPool", Obstacle.ADAPTIVE),
-    ("lp_pool", "LPPool", Obstacle.OTHER),
-)
 OTHER_MODULES: dict[type[nn.Module], Obstacle] = {
-    getattr(nn, f"{cls}{dims}d"): why for _, cls, why in _OTHERS for dims in (1, 2, 3)
-} | {nn.FractionalMaxPool2d: Obstacle.OTHER, nn.FractionalMaxPool3d: Obstacle.OTHER}
+    **dict.fromkeys(ADAPTIVE_MODULES, Obstacle.ADAPTIVE),
+    **{getattr(nn, f"LPPool{dims}d"): Obstacle.OTHER for dims in (1, 2, 3)},
+    **dict.fromkeys((nn.FractionalMaxPool2d, nn.FractionalMaxPool3d), Obstacle.OTHER),
+}
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
         elif node.op == Op.MIX:
             learned = node.row < program.mixes
             fixed = None if learned else torch.full((1,) * (pool.dims + 1), program.scalars[node.row - program.mixes])
-            mixes.append(MixExplanation(node_name, *sides, learned=learned, a=a[node.row] if fixed is None else fixed))
+            mixes.append(MixExplanation(node_name, "a", a[node.row] if fixed is None else fixed, *sides, learned))
     parameters = list(pool.parameters())
     tied = next((owners[id(p)] for p in parameters if id(p) in owners), None)
     owners |= {id(p): name for p in parameters if id(p) not in owners}

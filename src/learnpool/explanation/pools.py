@@ -17,33 +17,6 @@ NEAR = 0.05  # a gate below it is near 0, above 1 − it near 1
 
 
 @dataclass(frozen=True)
-class MixExplanation:
-    """A Mix, ``a left + (1 − a) right``: the proportions in use."""
-
-    name: str
-    left: str
-    right: str
-    learned: bool
-    a: Tensor  # [C|1, *grid|1]
-
-    @property
-    def count(self) -> int:
-        return self.a.numel()
-
-    @property
-    def mean(self) -> float:
-        return float(self.a.mean())
-
-    @property
-    def min(self) -> float:
-        return float(self.a.min())
-
-    @property
-    def max(self) -> float:
-        return float(self.a.max())
-
-
-@dataclass(frozen=True)
 class FilterExplanation:
     """A Filter, ``v · x``."""
 
@@ -74,6 +47,19 @@ class NumberExplanation:
     @property
     def max(self) -> float:
         return float(self.value.max())
+
+
+@dataclass(frozen=True)
+class MixExplanation(NumberExplanation):
+    """A Mix, ``a left + (1 − a) right``: the proportions in use."""
+
+    left: str
+    right: str
+    learned: bool
+
+    @property
+    def a(self) -> Tensor:
+        return self.value
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .pools import MixExplanation, NumberExplanation, PoolExplanation
+from .pools import NumberExplanation, PoolExplanation
 from .tables import format_pools, format_pools_as_html
 
 
@@ -35,7 +35,7 @@ class Explanation:
         """The numbers that change in training, by flat names such as ``pool1.gate0.entropy``."""
         numbers: dict[str, float] = {}
         for pool in self.pools:
-            learned: list[MixExplanation | NumberExplanation] = [mix for mix in pool.mixes if mix.learned]
+            learned: list[NumberExplanation] = [mix for mix in pool.mixes if mix.learned]
             for item in [*learned, *pool.scalars, *(number for gate in pool.gates for number in gate.numbers)]:
                 name = f"{pool.name}.{item.name}"
                 numbers[f"{name}.mean"] = item.mean

@@ -18,7 +18,7 @@ from ..formatting import (
 )
 from ..names import Part
 from ..ops.window import format_size
-from .pools import NEAR, FilterExplanation, GateExplanation, MixExplanation, NumberExplanation, PoolExplanation
+from .pools import NEAR, FilterExplanation, GateExplanation, NumberExplanation, PoolExplanation
 
 MAX_TREE = 40  # letters of a tree that decides
 BANKS = 8  # masks and filters of one pool that are printed
@@ -86,7 +86,7 @@ def make_rows(pool: PoolExplanation) -> list[tuple[str, ...]]:
     return [("" if place else pool.name, *row) for place, row in enumerate(rows)]
 
 
-def format_values(item: MixExplanation | NumberExplanation) -> tuple[str, str, str]:
+def format_values(item: NumberExplanation) -> tuple[str, str, str]:
     """The mean and, of several numbers, the least and the largest."""
     limits = (format_number(item.min), format_number(item.max)) if item.count > 1 else ("", "")
     return format_number(item.mean), *limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -15,16 +16,9 @@ _TOKEN = re.compile(r"\s*(?:(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(
 _INNER = ("Mix", "Gate")
 LEAVES = tuple(name for name in grammar.__all__ if name not in (*_INNER, "Tree"))
 GRAMMAR = (*LEAVES, *_INNER)
-# What may follow a node's children, in this order by position; every node without a line has no options.
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "Mix": ("a", "learn"),
-    "Gate": ("by", "bias"),
-    "Filter": ("values", "learn"),
-    "Rank": ("values", "learn"),
-    "Blur": ("values",),
-    "Soft": ("beta", "learn"),
-    "LogSumExp": ("r", "learn"),
-    "Power": ("p", "learn", "absolute"),
+# What may follow a node's children, in this order by position.
+_OPTIONS = {
+    name: tuple(inspect.signature(getattr(grammar, name)).parameters)[2 * (name in _INNER) :] for name in GRAMMAR
 }
 _SWITCHES = ("learn", "bias", "absolute")
 
@@ -119,7 +113,7 @@ def _make(reader: Reader, name: str, at: int, children: Sequence[Tree], options:
 
 def _read_options(reader: Reader, node: str, options: dict[str, Any], first: bool = False) -> bool:
     """``, a=0.3, learn=False`` in any order, or by position; True if ``by=`` was read, and its tree follows."""
-    names = _OPTIONS.get(node, ())
+    names = _OPTIONS[node]
     while first or reader.take(","):
         first = False
         key = next((name for name in names[len(options) :] if name not in options), "")

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from . import leaves
 from .leaves import *  # noqa: F403
-from .leaves import Blur, Code, Filter, LogSumExp, Power, Rank, Soft
-from .nodes import MAX_NODES, Leaf, Tree, check_number, check_switch, decode_value, encode_value
+from .leaves import READINGS, Blur, Code, Filter, Power, Rank
+from .nodes import MAX_NODES, Tree, check_number, check_switch, decode_value, encode_value
 
 __all__ = [*leaves.__all__, "Gate", "Mix", "Tree"]
 
@@ -131,26 +130,21 @@ def _read_node(code: Code, ints: Iterator[int], rows: Iterator[float]) -> tuple[
             for _ in range(1 + bias):
                 next(rows, None)  # a gate's gain and bias always start alike
             return 3, partial(Gate, bias=bias)
-        case Code.SOFT | Code.LSE | Code.POWER | Code.ABS_POWER:
-            options: dict[str, Any] = {"absolute": True} if code == Code.ABS_POWER else {}
-            leaf: Any = {Code.SOFT: Soft, Code.LSE: LogSumExp}.get(code, Power)
-            learn = next(ints) == 1
-            theta = next(rows, None) if learn else decode_value(next(ints))
-            start = () if theta is None else (theta,)
-            return 0, lambda: leaf(*start, learn=learn, **options)
         case Code.RANK | Code.CONSTANT_FILTER | Code.BLUR:
             if (n := next(ints)) <= 0:
                 return 0, Blur if code == Code.BLUR else Rank
             values = [decode_value(next(ints)) for _ in range(n)]
             fixed = partial(Filter if code == Code.CONSTANT_FILTER else Rank, values, learn=False)
             return 0, partial(Blur, values) if code == Code.BLUR else fixed
+        case _ if READINGS[code].domain is None:
+            return 0, _LEAVES[code]
         case _:
-            return 0, _PLAIN_LEAVES[code]
+            learn = next(ints) == 1
+            theta = next(rows, None) if learn else decode_value(next(ints))
+            return 0, partial(_LEAVES[code], *() if theta is None else (theta,), learn=learn)
 
 
-# The leaves without numbers of their own, by code.
-_PLAIN_LEAVES: dict[Code, Callable[[], Tree]] = {
-    leaf._code: leaf
-    for leaf in (getattr(leaves, name) for name in leaves.__all__)
-    if issubclass(leaf, Leaf) and leaf not in (Blur, Rank)
+_LEAVES: dict[Code, Callable[..., Tree]] = {
+    Code.ABS_POWER: partial(Power, absolute=True),
+    **{leaf._code: leaf for leaf in (getattr(leaves, name) for name in leaves.__all__)},
 }

@@ -105,6 +105,7 @@ CASES = {
     "soft of NaN": (lambda: Soft(float("nan")), ValueError, "Soft: beta must be a finite number, got nan"),
     "filter of three": (lambda: Pool2d(Filter([1, 2, 3], learn=False), 3, 2), ValueError, "Pool2d: fixed values must be 9, one for each tap of 3×3, got 3"),
     "filter of other rows": (lambda: Pool2d(Filter([[1, 2], [3, 4], [5, 6]], learn=False), (2, 3)), ValueError, "Pool2d: values of Filter must be 2×3, got 3×2"),
+    "filter of other rows in a function": (lambda: LF.pool2d(X, Filter([[1, 2], [3, 4], [5, 6]], learn=False), None, None, (2, 3)), ValueError, "pool2d: values of Filter must be 2×3, got 3×2"),
     "blur of minus one": (lambda: Blur([1, -1]), ValueError, r"Blur: values must be at least 0 and not all 0, got \[1.0, -1.0\]"),
     "by of text": (lambda: Gate(Max(), Avg(), by="max"), TypeError, r"Gate: by must be a tree such as Std\(\), got 'max'"),
     "bias without by": (lambda: Gate(Max(), Avg(), bias=True), ValueError, "Gate: bias=True needs a tree that decides"),

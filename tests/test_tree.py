@@ -1,6 +1,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,11 @@ def test_a_tree_as_deep_as_it_may_be():
 def test_invalid_programs(program, message):
     with pytest.raises(ValueError, match=f"^invalid program: .*{message}"):
         decode(program)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Mix(Max(), Power(np.float64(2)), np.float32(0.25)) == Mix(Max(), Power(2.0), 0.25)
+    assert type(Mix(Max(), Avg(), np.float32(0.25)).a) is float
 
 
 def test_bad_children_and_proportions():

@@ -150,6 +150,7 @@ def _pool(
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Gate(Max(), Avg()), got {tree!r}")
     window = _make_window(name, dims, kernel_size, *rest, **options)
+    tree.check_shape(name, window.kernel)
     weight = _align(name, "weight", weight, x, dims, window.kernel)
     return pool(name, x, tree, weight, _align(name, "mix", mix, x, dims, ()), window)
 

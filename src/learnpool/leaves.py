@@ -185,7 +185,10 @@ class Median(Leaf):
 
 
 class Blur(Leaf):
-    """``Σ v_i x_i / Σ v_i`` over existing cells; ``v`` is binomial, such as ``[1, 2, 1] / 4``, or ``values``."""
+    """``Σ v_i x_i / Σ v_i`` over existing cells; ``v`` is binomial, such as ``[1, 2, 1] / 4``, or ``values``.
+
+    Values may be 0; at a border where only cells of such values exist, 0 / 0 is NaN.
+    """
 
     __slots__ = ("shape", "values")
     values: tuple[float, ...] | None

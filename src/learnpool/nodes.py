@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, ClassVar
 
 MAX_NODES = 4096
@@ -133,9 +134,9 @@ class Leaf(Tree):
 def check_number(name: str, what: str, value: Any, domain: Domain) -> float:
     low, high = domain
     wanted = "a finite number" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):  # numpy's too
         raise TypeError(f"{name}: {what} must be {wanted}, got {value!r}")
-    if not low <= value <= high or math.isinf(value):
+    if not low <= value <= high or math.isinf(value):  # type: ignore[operator]
         raise ValueError(f"{name}: {what} must be {wanted}, got {value!r}")
     return float(value)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from cases import GATED, LOW, MIXED, ODD, SHARES, TREES, WINDOWS, W, call, distinct, draw_window, numbers, parameters
-from learnpool import Avg, Max, Mix, Pool2d
+from learnpool import Avg, Gate, Max, Min, Mix, Pool2d
 from learnpool.ops import reference
 from learnpool.tree import make_tree
 
@@ -180,6 +180,9 @@ def test_a_proportion_of_0_or_1_does_not_read_the_other_child(a):
     compare(x, weight, mix.fill_(a), MIXED, W(3, 2, 1).of())
     fixed = Mix(Max(), Avg(), a=a, learn=False)
     compare(x, weight, mix[:0], fixed, W(3, 2, 1).of())
+    gate = Gate(Min(), Avg())  # of which nothing is read either, where its mask is NaN and its sides differ by infinity
+    gate_weight, gate_mix = parameters(Mix(gate, gate), W(3, 2, 1).of(), "region", 2, (7, 7))
+    compare(x, gate_weight[:1], gate_mix.fill_(a), Mix(Max(), gate) if a else Mix(gate, Max()), W(3, 2, 1).of())
     x = distinct(1, 2, 7, 7)
     grad = torch.full((1, 2, 4, 4), torch.inf, dtype=x.dtype)  # the side that is not read receives 0 even so
     rest = fixed.program, *numbers(W(3, 2, 1).of()), [True, False, False]

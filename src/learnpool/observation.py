@@ -34,6 +34,8 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
             for (module, name, buffer), value in zip(buffers, values, strict=True):
                 module._buffers[name] = buffer
                 if buffer is not None and value is not None and not torch.equal(buffer, value):
+                    if buffer.shape != value.shape:  # an observer of quantisation resizes its own
+                        buffer.resize_(value.shape)
                     buffer.copy_(value)
 
 

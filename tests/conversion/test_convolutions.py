@@ -10,9 +10,11 @@ from torch import nn
 from torch.ao.quantization import (
     DeQuantStub,
     QuantStub,
+    get_default_qat_qconfig,
     get_default_qconfig,
     get_default_qconfig_mapping,
     prepare,
+    prepare_qat,
     quantize_fx,
 )
 from torch.ao.quantization import convert as quantize
@@ -450,6 +452,56 @@ def test_a_network_that_is_prepared_for_quantisation_is_not_reachable():
     prepare(net, inplace=True)
     with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
         convert(net, "filter", replace=ALL)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_example_does_not_touch_a_network_that_is_prepared_for_training_in_integers():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1))
+    net.qconfig = get_default_qat_qconfig("x86")
+    net = prepare_qat(net)
+    old = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
+        convert(net, "filter", replace=ALL, example=X)  # observers resize their buffers
+    assert_close(net.state_dict(), old)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pool_of_integers_is_left():
+    net = nn.Sequential(QuantStub(), nn.AdaptiveAvgPool2d(1), DeQuantStub(), nn.AdaptiveAvgPool2d(1)).eval()
+    net.qconfig = get_default_qconfig("x86")
+    prepare(net, inplace=True)(X)
+    quantize(net, inplace=True)
+    expected = net(X)
+    report = convert(net, "mixed", replace=("global",), example=X)
+    assert [(row.name, row.reason) for row in report.left] == [("1", "its input is quint8, not floating point")]
+    assert_close(net(X), expected)
+
+
+class Masked(nn.Module):
+    """Slices of a map and of its mask."""
+
+    def forward(self, x):
+        return x[:, :, ::2, ::2] * (x > 0)[:, :, ::2, ::2]
+
+
+@pytest.mark.parametrize("example", [None, X])
+def test_a_slice_of_a_mask_is_computed_as_before(example):
+    net = Masked()
+    expected = net(X)
+    report = convert(net, "filter", replace=ALL, example=example)
+    assert [row.reason for row in report.left] == ["its input is bool, not floating point"] * (example is not None)
+    assert torch.equal(net(X), expected)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(net, fullgraph=True, backend="eager")(X), expected)
+
+
+def test_a_pool_that_learns_already_keeps_the_kind_of_its_place():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 4, 1, 2), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1))
+    convert(net, "filter", replace=ALL)
+    convert(net, "mixed", replace=("global",))
+    report = convert(net, "gated")
+    kinds = {row.name: row.kind for row in report.left if row.reason == "learns already"}
+    assert kinds == {"0.pool": "strided", "1.pool": "shortcut", "3": "global"}
 
 
 class Hidden(nn.Module):

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..layers import WindowLayer
+from ..ops.operator import FLOATS
 from ..ops.window import format_size
 from ..parameters import TreeParameters
 from . import source
@@ -117,6 +119,10 @@ def _find_convolution(name: str, was: str, module: nn.Module) -> Iterator[PoolSi
         return
     if convolution is not None and getattr(module, "qconfig", None) is not None:
         why = "prepared for quantisation: convert the network first, then prepare it"
+        yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
+        return
+    if convolution is not None and any(is_lazy(p) for p in module.parameters()):
+        why = "lazy, without its sizes: run the network once before"
         yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
         return
     if convolution is not None and not get_routes(module):
@@ -273,6 +279,8 @@ def _record_call(pool: PoolSite, call: TracedCall, index: int) -> None:
     pool.order_index, pool.uses = min(pool.order_index, index), pool.uses + 1
     pool.calls.append((call.original, call.shape))
     pool.activation = call.activation if len(pool.calls) == 1 else None
+    if pool.replaceable and call.input.dtype not in FLOATS:
+        pool.left_reason = f"its input is {str(call.input.dtype).removeprefix('torch.')}, not floating point"
     if not pool.replaceable or not isinstance(pool.original, TorchPool):
         return
     guarded = pool.owner is not None and call.padding is not None and call.padding.can_replicate(pool.original)

@@ -80,7 +80,7 @@ def apply_choices(
             pool.left_reason = "your choice: not in only="
         elif id(pool) in skip_ids:
             pool.left_reason = "your choice: skip="
-        elif isinstance(pool.original, Convolution) and pool.original.in_channels < min_channels:
+        elif isinstance(pool.original, Convolution) and 0 < pool.original.in_channels < min_channels:  # 0: lazy
             pool.left_reason = f"{pool.original.in_channels} input channels: min_channels={min_channels}"
         elif pool.idle_reason and pool.module is None and pool.name not in _list_rules(only):
             pool.left_reason = pool.idle_reason.partition(":")[0]  # DistributedDataParallel wants every gradient

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..ops.operator import FLOATS
 from ..ops.transforms import INTERNAL_MODULES, get_traced_frame, mark_constant
 from .activations import ACTIVATIONS
 from .calls import FUNCTIONS, Call, name_arguments, read_call
@@ -84,7 +85,7 @@ class CallRouter(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = read_call(func, args, kwargs) if func in FUNCTIONS else None
-        if call is not None and call.original is not None:
+        if call is not None and call.original is not None and call.input.dtype in FLOATS:  # not a slice of a mask
             for where in (BEHIND, BEFORE) if isinstance(call.original, Convolution) else ("",):
                 attribute = self._find(call, where)
                 if attribute is not None:

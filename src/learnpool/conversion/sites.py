@@ -78,6 +78,8 @@ class PoolSite:
         """
         if self.original is not None:
             return self.original.kind
+        if self.module is not None and "_old_pool" in self.module.__dict__:
+            return str(self.module.__dict__["_old_pool"].kind)
         if self.obstacle is Obstacle.CHANNELS_LAST:
             return "global"
         if "conv" in self.was.lower():

@@ -43,6 +43,7 @@ class OldPool:
 
     plain_pool: nn.Module  # computes what was there before: a PyTorch pool without hooks
     module: nn.Module | None  # the module that was replaced; None for a functional call
+    kind: str = ""  # of its place
     attributes: tuple[str, ...] = ()  # that others had set on that module, and the new one has now
     convolution: tuple[nn.Module, str] | None = None  # whose stride it has, if it stands elsewhere; the route there
     unquantised: nn.Module | None = None  # the convolution whose qconfig is None because of it
@@ -184,7 +185,9 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
         raise ValueError("convert: convert the network first, then script or trace it")
     starts_as_before = start == "same" or (start is None and not {*kinds} <= {"max", "avg"})
     if starts_as_before and any(p.is_meta for p in model.parameters()):
-        raise ValueError('convert: start="same" sets values, and a model on the meta device has none')
+        raise ValueError(
+            'convert: start="same" sets values, and a model on the meta device has none; give start="spread"'
+        )
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel):
             raise ValueError("convert: convert the network first, then wrap it in DistributedDataParallel")
@@ -218,7 +221,7 @@ def _insert(model: nn.Module, replacement: Replacement) -> None:
     assert original is not None
     replacement.new.__dict__["_place"] = old.new_name
     before = replacement.new.__dict__["_old_pool"] = OldPool(
-        original.build_module(), old.module if old.owner is None else None
+        original.build_module(), old.module if old.owner is None else None, original.kind
     )
     if old.owner is not None and old.owner is old.module and "qconfig" not in old.module.__dict__:
         # torch.ao.quantization builds another convolution from this one's attributes, without the pool; None forbids it

@@ -19,6 +19,7 @@ from torch.ao.quantization import (
 )
 from torch.ao.quantization import convert as quantize
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import learnpool
 from learnpool import Avg, Filter, Gate, Max, Mix, Pool2d, convert, restore
@@ -338,6 +339,44 @@ def test_where_sizes_would_change_the_pool_is_behind(first):
     report = convert(net, "filter", replace=ALL, first=first, example=X)
     assert [row.now for row in report.rows] == ["then filter 5×5", "filter 3×3 first"]
     assert report.rows[0].reason == "its pool cannot come first: d(k − 1) is not 2p"
+
+
+class Heads(nn.Module):
+    """Halves of the channels as two images, and calls whose strides and axes only a running forward knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.weight = nn.Conv2d(2, 4, 3, 2, 1), nn.Parameter(torch.randn(4, 4, 1, 1))
+
+    def forward(self, x):
+        x = self.conv(x.reshape(-1, 2, *x.shape[2:]))
+        small = x.shape[-1] < 100
+        x = F.conv2d(x, self.weight, stride=1 + small)
+        x = F.conv2d(x, self.weight, stride=2 - small)
+        return x + torch.mean(x, tuple(range(1, x.dim())), True)
+
+
+def test_a_place_that_is_none_in_the_example_is_not_listed():
+    net = Heads()
+    report = convert(net, "filter", replace=(*ALL, "global"), example=torch.randn(3, 4, 16, 16))
+    assert [(row.name, row.state) for row in report.rows] == [("conv", "replaced"), ("conv2d_0", "replaced")]
+
+
+def test_costs_are_of_one_image_of_the_example():
+    """As PyTorch counts them, of a convolution that sees two parts of each image."""
+
+    def count(net, x):
+        with FlopCounterMode(display=False) as counter:
+            net(x)
+        return counter.get_total_flops() / 2 / len(x)
+
+    x = torch.randn(3, 4, 16, 16)
+    before = count(Heads(), x)
+    for first in (None, "*"):
+        net = Heads()
+        report = convert(net, "filter", replace=ALL, example=x, first=first)
+        added = sum(row.multiply_adds - row.multiply_adds_before for row in report.replaced)
+        assert count(net, x) - before == added
 
 
 def test_min_channels_leaves_the_stem():

@@ -23,13 +23,14 @@ def count_multiply_adds(site: PoolSite, new: nn.Module, where: str | None = None
     before = after = 0
     for original, shape in site.calls:
         dims = 0 if original is None else original.dims
+        parts = shape[0] // site.batch if len(shape) == dims + 2 and shape[0] % site.batch == 0 else 1  # heads, frames
         if isinstance(original, Convolution):
             whole = original.unstride(shape[-dims:])
             strided = original.count_multiply_adds([-(-n // s) for n, s in zip(whole, original.stride, strict=True)])
-            before += strided
-            after += original.count_multiply_adds(whole) if where == BEHIND else strided
-    inputs = [site.get_pool_input(original, shape, where) for original, shape in site.calls]
-    return before, after + sum(_count_inner_products(new, shape) for shape in inputs)
+            before += parts * strided
+            after += parts * (original.count_multiply_adds(whole) if where == BEHIND else strided)
+        after += parts * _count_inner_products(new, site.get_pool_input(original, shape, where))
+    return before, after
 
 
 def _count_inner_products(new: nn.Module, shape: tuple[int, ...]) -> int:

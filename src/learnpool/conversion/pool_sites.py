@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..layers import WindowLayer
@@ -52,8 +52,13 @@ def find_sites(model: nn.Module, kinds: Sequence[str], example: Any = None) -> l
         sites += _find_in_module(name, module, functions)
     sites += _find_in_containers(model, names, {*CONVOLUTIONS} <= functions)
     if example is not None:
-        _add_example(model, sites, trace_calls(model, example, functions), names)
+        calls, others = trace_calls(model, example, functions)
+        _add_example(model, sites, calls, names)
+        places = {(id(owner), location) for owner, location in others}
+        sites = [pool for pool in sites if pool.calls or pool.original or (id(pool.owner), pool.location) not in places]
+        batch = _count_images(example)
         for pool in sites:
+            pool.batch = batch
             _judge_window(pool, "global" in kinds)
         _merge_global_calls(sites)
     else:
@@ -66,6 +71,12 @@ def find_sites(model: nn.Module, kinds: Sequence[str], example: Any = None) -> l
         if pool.module is model and pool.owner is None and pool.replaceable:
             pool.unreachable_reason = "it is the whole model: nothing holds it"
     return sorted(sites, key=lambda pool: pool.order_index)
+
+
+def _count_images(example: Any) -> int:
+    values = example.values() if isinstance(example, dict) else example
+    values = values if isinstance(example, (tuple, list, dict)) else (example,)
+    return next((len(value) for value in values if isinstance(value, Tensor) and value.dim() and len(value)), 1)
 
 
 def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

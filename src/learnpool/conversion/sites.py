@@ -34,6 +34,7 @@ class PoolSite:
     pool_owner: nn.Module | None = None  # what holds the new pool, if that is the activation
     pool_owner_name: str = ""
     calls: list[tuple[Original | None, tuple[int, ...]]] = field(default_factory=list)  # in the example: what, input
+    batch: int = 1  # of the example
     window_is_computed: bool = False  # in forward, while it runs
     order_index: int = sys.maxsize  # its place in the order pools run in
     order_is_certain: bool = False  # whatever the input is

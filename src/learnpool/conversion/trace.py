@@ -60,6 +60,7 @@ class _CallRecorder(TorchFunctionMode):
         super().__init__()
         self.model, self.functions = model, functions
         self.calls: list[TracedCall] = []
+        self.others: set[Place] = set()  # where such a function is called, but no pool has a place: at stride 1
         self.paddings: list[Padding] = []
         self.squares: list[tuple[Tensor, Tensor]] = []
         self.phases: list[Tensor] = []  # maps that are sliced with an offset
@@ -69,6 +70,9 @@ class _CallRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         read = read_call(func, args, kwargs) if func in self.functions else None
         call = self._record(func, read) if read is not None else None
+        if call is None and func in self.functions and func is not SLICE:
+            frame = find_caller(sys._getframe(1))
+            self.others.add((_find_owner(frame, self.model)[0], locate_frame(frame)))
         if func is SLICE and SLICE in self.functions and has_offset(args[1]):
             self.phases.append(args[0])
         out = func(*args, **kwargs)
@@ -172,8 +176,10 @@ def _follow_forwards(model: nn.Module) -> Iterator[None]:
             unroute(owner, set())
 
 
-def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> list[TracedCall]:
-    """The places for pools in one pass in eval() without gradients; model and random numbers stay as they are."""
+def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> tuple[list[TracedCall], set[Place]]:
+    """The places for pools in one pass in eval() without gradients, and where such functions are called at none;
+    model and random numbers stay as they are.
+    """
     args, kwargs = (), {}
     if isinstance(example, dict):
         kwargs = example
@@ -193,4 +199,5 @@ def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> l
             ) from error
     recorder.mark_variances()
     recorder.activations.finish()
-    return [call for call in recorder.calls if not any(call.input is x for x in recorder.phases)]
+    calls = [call for call in recorder.calls if not any(call.input is x for x in recorder.phases)]
+    return calls, recorder.others

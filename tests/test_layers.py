@@ -11,7 +11,9 @@ from torch.testing import assert_close
 import learnpool
 from cases import GATED, MIXED, ODD, SHARES, W, distinct
 from learnpool import (
+    AdaptivePool2d,
     Avg,
+    Gate,
     GatedPool2d,
     GatedPool3d,
     Max,
@@ -19,6 +21,8 @@ from learnpool import (
     MixedPool2d,
     Pool2d,
     Pool3d,
+    Power,
+    Std,
     StochasticPool2d,
     TreePool2d,
     make_pool,
@@ -311,6 +315,18 @@ def test_symbolic_trace():
     layer = GatedPool2d(3, 2, 1)
     x = torch.randn(2, 3, 9, 9)
     assert torch.equal(torch.fx.symbolic_trace(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize("tree", [Mix(Max(), Power(2.5)), Gate(Max(), Avg(), by=Std(), bias=True)], ids=str)
+def test_symbolic_trace_of_a_global_pool(tree):
+    layer = AdaptivePool2d(tree)
+    traced = torch.fx.symbolic_trace(nn.Sequential(layer))
+    for size in (9, 5):
+        x = torch.randn(2, 3, size, size)
+        assert torch.equal(traced(x), layer(x))
+        assert torch.equal(pickle.loads(pickle.dumps(traced))(x), layer(x))
+    traced(x).sum().backward()
+    assert layer.mix.grad is not None
 
 
 def test_device_and_dtype():

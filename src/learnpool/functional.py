@@ -81,6 +81,7 @@ def stochastic_pool(name: str, x: Tensor, window: Window, training: bool) -> Ten
     return call_operator("stochastic_pool", (seed, *window.arguments[:5]), x)  # type: ignore[no-any-return]
 
 
+@torch.fx.wrap  # torch.fx.symbolic_trace keeps the call: it is no operator, and looks at sizes
 def adaptive_pool(name: str, x: Tensor, tree: Tree, mix: Tensor | None, output_size: Any, dims: int) -> Tensor:
     """A tree of leaves without taps over regions of the whole map; ``mix`` is ``[M, C|1, *output|1]``."""
     mix = make_empty_parameter(x, dims, ()) if mix is None else mix

@@ -33,6 +33,12 @@ class Tree:
         if self.size > MAX_NODES:
             raise ValueError(f"{type(self).__name__}: a tree has at most {MAX_NODES} nodes, got {self.size}")
 
+    def __fx_create_arg__(self, tracer: Any) -> Any:
+        """As an argument in the graph of ``torch.fx.symbolic_trace``."""
+        from .tree import from_program  # which imports this module
+
+        return tracer.create_node("call_function", from_program, (self.program,), {})
+
     def _children(self) -> tuple[Tree, ...]:
         return ()
 

@@ -272,6 +272,23 @@ def test_a_traced_graph():
     assert not torch.equal(net(X), expected)
 
 
+def test_a_converted_network_is_traced_symbolically():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 2, 3, 3))
+
+        def forward(self, x):
+            return F.max_pool2d(F.conv2d(x, self.weight, stride=2, padding=1), 3, 2, 1)
+
+    net, x = nn.Sequential(nn.Conv2d(3, 2, 3, 2), Inner(), nn.AdaptiveAvgPool2d(1)), torch.randn(1, 3, 30, 30)
+    convert(net, "gated", replace=("max", "strided", "global"), example=x)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.1)
+    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), net(x))
+
+
 class Pieces(nn.Module):
     def __init__(self, whole):
         super().__init__()

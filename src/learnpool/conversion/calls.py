@@ -123,8 +123,10 @@ def _read_convolution(
     dims: int, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Convolution | None:
     steps = _expand(stride, dims)
-    if set(steps) == {1} or not isinstance(weight, Tensor):
+    if set(steps) == {1}:
         return None
+    if not isinstance(weight, Tensor):
+        return Convolution(steps)  # torch.fx.symbolic_trace: there is no tensor to ask, and the stride is known
     kernel = tuple(weight.shape[2:])
     pads = (0,) * dims if isinstance(padding, str) else _expand(padding, dims)  # "valid"; "same" has no stride
     channels = weight.shape[1] * groups, weight.shape[0], groups

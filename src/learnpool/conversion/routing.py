@@ -85,7 +85,7 @@ class CallRouter(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         call = read_call(func, args, kwargs) if func in FUNCTIONS else None
-        if call is not None and call.original is not None and call.input.dtype in FLOATS:  # not a slice of a mask
+        if call is not None and call.original is not None and _may_be_pooled(call.input):
             for where in (BEHIND, BEFORE) if isinstance(call.original, Convolution) else ("",):
                 attribute = self._find(call, where)
                 if attribute is not None:
@@ -126,6 +126,11 @@ class CallRouter(TorchFunctionMode):
         arguments = name_arguments(func, args, kwargs) if where else {}
         pool = None if attribute.startswith(ELSEWHERE) else getattr(self.owner, attribute)
         return call.run(pool, func, arguments, where)
+
+
+def _may_be_pooled(x: Any) -> bool:
+    """Not a slice of a mask; in ``torch.fx.symbolic_trace`` there is no tensor to ask."""
+    return not isinstance(x, torch.Tensor) or x.dtype in FLOATS
 
 
 def route(owner: nn.Module, table: dict[Route, str], pads: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Tables of the protocol's runs: validation errors of screening, and what confirmation found."""
+"""Tables of the protocol's runs (validation errors of screening, what confirmation found) and of exploratory ones."""
 
 import statistics
 import textwrap
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number
-from learnpool.lab.experiments import confirmation, screening
+from learnpool.lab.experiments import confirmation, screening, strided
 from learnpool.lab.experiments.experiment import Scale
 from learnpool.lab.experiments.results import Results
 from paper_tables import format_machines, format_verdict
 
 SCREENED = Results(RESULTS / "screening" / "runs")
 CONFIRMED = Results(RESULTS / "confirmation" / "runs")
+STRIDED = Results(RESULTS / "strided" / "runs")
 SEEDS = 2
 
 
@@ -55,6 +56,29 @@ def format_confirmation() -> Iterator[str]:
             yield f"| {' | '.join(cells)} |"
     yield ""
     yield f"Trained on {format_machines(starts)}." if starts else "No block is finished."
+
+
+def format_strided_table() -> Iterator[str]:
+    """`resnet9` with max pools, strided convolutions, and pools behind these: each beside the first two."""
+    scale = Scale("cpu", 3, ("cifar10+",), {"net": "resnet9"})
+    groups = {row.label: row.list_runs(scale, "cifar10+") for row in strided.TABLE.rows}
+    to_max, to_conv = (STRIDED.summarize(dict([*groups.items()][i:])) for i in range(2))  # the first is the baseline
+    heads = "maps shrunk by", "parameters in pools", "seeds", "test error, %"
+    yield f"| {' | '.join(heads)} | difference to max pools | difference to strided convolutions |"
+    yield "|---" * 6 + "|"
+    starts = []
+    for label, entries in ((label, STRIDED.find_all(runs)) for label, runs in groups.items()):
+        if entries:
+            starts += [entry.starts for entry in entries]
+            found = [by_label[label].difference if label in by_label else None for by_label in (to_max, to_conv)]
+            cells = [
+                label, f"{entries[0].result.pool_parameters:,}", f"{len(entries)}",
+                format_mean([entry.result.test_error for entry in entries]),
+                *(format_verdict(difference) for difference in found),
+            ]  # fmt: skip
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield f"Trained on {format_machines(starts)}." if starts else "No run is finished."
 
 
 def format_confirmed_errors() -> Iterator[str]:

@@ -27,6 +27,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "pool-rate": run_tables.format_pool_rate_table,
     "screening": evidence_tables.format_screening_table,
     "confirmation": evidence_tables.format_confirmation,
+    "strided": evidence_tables.format_strided_table,
     "confirmed-errors": evidence_tables.format_confirmed_errors,
     **paper_tables.BLOCKS,
 }

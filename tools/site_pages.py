@@ -18,6 +18,9 @@ PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "
 NAME = re.compile(r"^::: (\S+)$", re.M)
 EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!>>>)\S.*\n?|^\.\.\. .*\n?)*)+", re.M)
 FIGURE = re.compile(r"^!\[[^\]]+\]\((\S+\.svg)\)$", re.M)
+COMMAND = re.compile(r'<div class="language-sh.*?</div>', re.S)
+OPTION = re.compile(r"(?<=>)--[\w-]+")
+PLUS_MINUS = re.compile(r"(?<=\d) ± (?=\d)")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -40,6 +43,12 @@ def on_page_markdown(markdown, page, config, files):
     markdown = NAME.sub(lambda match: describe(match[1]), markdown)
     markdown = move_links(markdown, str(PurePosixPath("docs", page.file.src_uri).parent))
     return FIGURE.sub(r"[\g<0>](\1)", markdown)  # a figure opens by itself: on a phone its text is small
+
+
+def on_page_content(html, page, config, files):
+    """A command breaks between its options, not behind their hyphens; a cell not before its ±."""
+    html = COMMAND.sub(lambda match: OPTION.sub(r'<span class="option">\g<0></span>', match[0]), html)
+    return PLUS_MINUS.sub("\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", html)
 
 
 def describe(name):

@@ -47,6 +47,12 @@ def test_a_name_is_described_by_signature_and_docstring():
     )
 
 
+def test_lines_break_between_options_and_not_before_plus_minus():
+    command = '<div class="language-sh highlight"><pre>train<span> </span>--train-size<span> </span>9</pre></div>'
+    assert '<span class="option">--train-size</span>' in site_pages.on_page_content(command, None, None, None)
+    assert site_pages.on_page_content("<td>23.15 ± 0.71</td>", None, None, None) == "<td>23.15\xa0±\xa00.71</td>"
+
+
 def test_every_public_name_has_its_place_in_the_reference():
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
     named = {re.sub(r"[13]d$", "2d", name) for name in learnpool.__all__}

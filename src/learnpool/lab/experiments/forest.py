@@ -89,7 +89,10 @@ def draw_panel(axes: Any, baseline: str, settings: Settings) -> None:
     axes.axvline(0, color=GREY, linewidth=1, linestyle="--", zorder=1)
     place, labels = 0, list[tuple[int, str]]()
     for name, rows in settings.items():
-        axes.text(0.0, place, name, transform=axes.get_yaxis_transform(), fontsize=9, color=INK, weight="bold")
+        heading = axes.text(0.0, place, name, transform=axes.get_yaxis_transform(), fontsize=9, color=INK)
+        heading.set(
+            weight="bold", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        )  # hides the grid's lines
         place += 1
         for row in rows:
             colour = CONFIRMED if row.primary else EXPLORATORY

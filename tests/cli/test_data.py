@@ -36,6 +36,7 @@ def publish(monkeypatch, name, path):
 def test_data_alone_shows_its_commands_with_examples(learnpool):
     status, text, error = learnpool("data")
     assert (status, error) == (0, "")
+    assert "..." not in text.partition("Commands:")[2]  # no first sentence is cut short
     for command in ("get", "check", "show", "clear-cache"):
         assert f" {command} " in text
         assert f"Example: learnpool data {command}" in " ".join(learnpool("data", command, "--help")[1].split())
@@ -321,5 +322,5 @@ def test_an_unreadable_file_is_one_line(learnpool, tmp_path):
 def test_a_full_disk_leaves_no_picture(learnpool, tmp_path):
     (tmp_path / "grid.png.part").symlink_to("/dev/full")
     status, _, error = learnpool("data", "show", "digits", "--out", "grid.png")
-    assert (status, error) == (2, "learnpool: Invalid value: No space left on device: grid.png\n")
+    assert (status, error) == (2, "learnpool: No space left on device: grid.png\n")
     assert list(tmp_path.iterdir()) == []

@@ -296,7 +296,7 @@ def test_the_users_own_word_runs_it(foreign, command):
 def test_escape_sequences_of_names_do_not_reach_the_terminal(here, command):
     odd = "\x1b[2J\x9b2J\u202e.pt"
     status, _, error = command(odd, "image.png", "--model", f"{here}:colour")
-    assert (status, error) == (2, "learnpool: Invalid value: look: no such file: \\x1b[2J\\x9b2J\\u202e.pt\n")
+    assert (status, error) == (2, "learnpool: look: no such file: \\x1b[2J\\x9b2J\\u202e.pt\n")
     status, out, _ = command("net.pt", "image.png", "--model", f"{here}:colour", "--out", "\x1b[2J.png")
     assert (status, out.splitlines()[-1]) == (0, r"Written: \x1b[2J.png")
 

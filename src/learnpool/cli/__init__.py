@@ -131,12 +131,10 @@ def build() -> "typer.Typer":
 @contextmanager
 def report_usage_errors() -> Iterator[None]:
     """Report a ValueError as a mistake of the user: one line and exit code 2."""
-    import typer
-
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        fail(str(error), 2)
 
 
 @contextmanager

@@ -41,7 +41,12 @@ def build() -> typer.Typer:
         extra: Annotated[bool, typer.Option(help="svhn: also its 531,131 extra images, 1.3 GB.")] = True,
         quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     ) -> None:
-        """Fetch a data set and verify it; an interrupted download is resumed. Example: learnpool data get cifar10"""
+        """Fetch a data set and verify it.
+
+        An interrupted download is resumed.
+
+        Example: learnpool data get cifar10
+        """
         from ..lab.data.fetch import fetch_dataset
 
         with report_bad_data():
@@ -56,7 +61,10 @@ def build() -> typer.Typer:
         data_dir: DataDir = DEFAULT_DATA_DIR,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
-        """Verify checksums, sizes and images of each class. Example: learnpool data check mnist photos/"""
+        """Verify checksums, sizes and images of each class.
+
+        Example: learnpool data check mnist photos/
+        """
         from ..lab.data.check import check_all, format_reports
 
         with report_bad_data():
@@ -73,7 +81,10 @@ def build() -> typer.Typer:
         out: Annotated[Path | None, typer.Option(help="File to write; NAME.png if not given.")] = None,
         seed: Annotated[int, typer.Option(min=0, help="Another seed shows other images.")] = 0,
     ) -> None:
-        """Draw a grid of training images of every class. Example: learnpool data show digits"""
+        """Draw a grid of training images of every class.
+
+        Example: learnpool data show digits
+        """
         from ..lab.data import load
         from ..lab.data.show import SUFFIXES, show
 
@@ -86,7 +97,10 @@ def build() -> typer.Typer:
 
     @app.command("clear-cache")
     def clear_cache() -> None:
-        """Remove the prepared images kept for later runs. Example: learnpool data clear-cache"""
+        """Remove the prepared images kept for later runs.
+
+        Example: learnpool data clear-cache
+        """
         from ..lab.data import cache
 
         with report_bad_data():

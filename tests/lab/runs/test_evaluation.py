@@ -46,7 +46,7 @@ def test_a_run_is_judged_by_its_own_data_unless_others_are_named(trained, learnp
     status, _, error = learnpool("evaluate", str(tmp_path / "model.pt"))
     assert (status, "wanted the data that" in error) == (2, True)
     status, _, error = learnpool("evaluate", "gone/run")
-    assert (status, error) == (2, "learnpool: Invalid value: evaluate: no such file or directory: gone/run\n")
+    assert (status, error) == (2, "learnpool: evaluate: no such file or directory: gone/run\n")
 
 
 def test_one_view_is_the_test_error_of_the_run(trained):

@@ -44,6 +44,8 @@ def test_the_command(learnpool):
     status, out, _ = learnpool("doctor", "--quick")
     assert status == 0
     assert "| float32 |" in out
+    assert "3/1 padded: kernel 3" in out
+    assert "7/3" not in out  # not tried
     status, _, error = learnpool("doctor", "--device", "cuda:99")
     assert (status, len(error.splitlines())) == (2, 1)
     assert "cuda:99" in error

@@ -13,7 +13,7 @@ def doctor(
 ) -> None:
     """Compare the kernel of a device with the reference.
 
-    It prints a table of every pool, window and dtype, to paste into a bug report.
+    It prints a table of pools and dtypes, each over several windows, to paste into a bug report.
     Every new kernel is compiled on a GPU, which takes minutes the first time. Exit code 1 if anything differs,
     2 if the device has no kernel and runs the reference itself.
 
@@ -33,7 +33,7 @@ def doctor(
     with progress.count_steps("comparing", steps, Console(stderr=True)) as advance:
         outcomes = lab.examine(place, quick, advance)
     print_versions()
-    print(f"\n{lab.format_table(outcomes)}\n\nWindows: {lab.describe_windows()}.")
+    print(f"\n{lab.format_table(outcomes)}\n\nWindows: {lab.describe_windows(quick)}.")
     failed = [outcome for outcome in outcomes if outcome.problem and not outcome.problem.startswith("not checked")]
     if failed:
         raise typer.Exit(1)

@@ -192,8 +192,9 @@ def format_table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def describe_windows() -> str:
+def describe_windows(quick: bool = False) -> str:
     """The windows by their names, for the reader of a table."""
+    tried = {case.window: WINDOWS[case.window] for case in list_cases(quick)}
     return "; ".join(
-        f"{name}: kernel {k}, stride {s}, padding {p}, dilation {d}" for name, (k, s, p, d, *_) in WINDOWS.items()
+        f"{name}: kernel {k}, stride {s}, padding {p}, dilation {d}" for name, (k, s, p, d, *_) in tried.items()
     )

@@ -16,7 +16,11 @@ import pytest
 
 DIST = os.environ.get("LEARNPOOL_DIST")
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not DIST, reason="LEARNPOOL_DIST names no folder: make test-dist")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),  # the sdist compiles the kernels
+    pytest.mark.skipif(not DIST, reason="LEARNPOOL_DIST names no folder: make test-dist"),
+]
 
 USE = """
 import warnings

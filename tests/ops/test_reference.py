@@ -179,6 +179,23 @@ def test_a_gate_that_is_not_read_gets_nothing_beside_infinity(sides):
     assert torch.equal(torch.ops.learnpool.pool_backward(*backward)[0], dx)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("by_region", [True, False], ids=["proportions by region", "by a subtree"])
+def test_whatever_closes_a_gate_off_it_gets_nothing_beside_infinity(by_region, dtype, layout):
+    unread = Gate(Min(), Avg())
+    tree = Mix(Max(), unread) if by_region else Gate(Max(), unread, by=Max())
+    x = torch.tensor([[-torch.inf, -torch.inf], [1.0, 2.0]], dtype=dtype).repeat(1, 2).reshape(1, 1, 2, 4)
+    x = x.to(memory_format=layout)
+    weight = torch.tensor([1.0, -1, 0.5, 0.5], dtype=dtype).reshape(1, 1, 1, 1, 2, 2)
+    mix = torch.full((decode(tree.program).mixes, 1, 1, 2 if by_region else 1), 1.0 if by_region else 1e4, dtype=dtype)
+    grad = torch.ones(1, 1, 1, 2, dtype=dtype)
+    arguments = (grad, x, weight, mix, tree.program)
+    dx, _, _ = reference.backward(*arguments, W(2).of(), (True, False, False))
+    assert dx.flatten().tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
+    assert torch.equal(torch.ops.learnpool.pool_backward(*arguments, *numbers(W(2).of()), [True, False, False])[0], dx)
+
+
 def test_parameter_gradients_of_halves_are_summed_in_float32():
     """4,096 regions give 1 each; in bfloat16 such a sum stops at 256."""
     x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16)

@@ -19,6 +19,12 @@ INLINE Vec<A> blend(Vec<A> p, Vec<A> left, Vec<A> right) {
   return EXACT ? (p == A(1) ? left : (p == A(0) ? right : both)) : both;
 }
 
+// A side that has no part in the result, or in a node that has none: it may be infinite or NaN.
+template <class A>
+INLINE Mask<A> unread(Vec<A> grad, Vec<A> share) {
+  return (grad == A(0)) | (share == A(0));
+}
+
 template <class A>
 class Nodes {
   using V = Vec<A>;
@@ -187,8 +193,8 @@ class Nodes {
       const V grad = load<V>(c + at), share = p.at(at);
       V a = grad * share, b = grad * (A(1) - share);
       if constexpr (CAREFUL) {
-        a = share == A(0) ? V{} : a;
-        b = share == A(1) ? V{} : b;
+        a = unread<A>(grad, share) ? V{} : a;
+        b = unread<A>(grad, A(1) - share) ? V{} : b;
       }
       store(to_left + at, a);
       store(to_right + at, b);
@@ -209,9 +215,9 @@ class Nodes {
       const V grad = load<V>(c + at), s = load<V>(p + at);
       V a = grad * s, b = grad * (A(1) - s), slope = grad * (load<V>(left + at) - load<V>(right + at)) * (s * (A(1) - s));
       if constexpr (CAREFUL) {
-        a = s == A(0) ? V{} : a;
-        b = s == A(1) ? V{} : b;
-        slope = s == A(0) ? V{} : (s == A(1) ? V{} : slope);
+        a = unread<A>(grad, s) ? V{} : a;
+        b = unread<A>(grad, A(1) - s) ? V{} : b;
+        slope = unread<A>(grad, s * (A(1) - s)) ? V{} : slope;
       }
       store(to_left + at, a);
       store(to_right + at, b);

@@ -55,8 +55,8 @@ class ImagePooling {
   Items::Box box_{};            // of the present item
   A* slice_ = nullptr;
   bool direct_ = true;  // cells and their gradients are used where they are
-  // Else both go through a window: so many cells from window_begin_ on, those before loaded_ read. Outputs that need later cells push
-  // it on; the gradients it leaves behind are rounded and written to memory.
+  // Else both go through a window: so many cells from window_begin_ on, those before loaded_ read. Outputs that need later cells
+  // push it on; the gradients it leaves behind are rounded and written to memory.
   std::vector<int64_t> pending_;  // by row of outputs: the first cell that it or a later row meets
   int64_t window_cells_ = 0, window_begin_ = 0, loaded_ = 0;
   A *cells_ = nullptr, *gradients_ = nullptr;

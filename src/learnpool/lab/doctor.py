@@ -7,7 +7,7 @@ streams, CUDA graphs, a second device, offsets beyond 2³¹. The result is a tab
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,8 @@ from ..tree import Max, Tree
 STOCHASTIC = "stochastic"
 POOLS = (
     "Max", "Min", "Avg", "half", "mixed", "gated", "filter", "tree2", "tree3",
-    "Gate(Gate(Filter, Max), Mix(Mix(Avg, Filter), Min))", STOCHASTIC,
+    "Gate(Gate(Filter, Max), Mix(Mix(Avg, Filter), Min))", "Gate(Max, Avg, by=Std)",
+    "soft", "lse", "gem", "lp2", "rank", "median", "blur", STOCHASTIC,
 )  # fmt: skip
 WINDOWS: dict[str, tuple[int, ...]] = {  # kernel, stride, padding, dilation, ceil_mode, count_include_pad
     "2/2": (2, 2, 0, 1, 0, 0),
@@ -88,8 +89,8 @@ def list_cases(quick: bool = False) -> list[Case]:
     return cases
 
 
-def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tree, Window]:
-    """x, weight, mix, tree and window of a case; no two cells of x are equal."""
+def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Sequence[int], Window]:
+    """x, weight, mix, program and window of a case; no two cells of x are equal."""
     tree = Max() if case.pool == STOCHASTIC else parse(case.pool).part().pool
     assert isinstance(tree, Tree)
     kernel, stride, padding, dilation, ceil_mode, include_pad = WINDOWS[case.window]
@@ -98,13 +99,14 @@ def make_inputs(case: Case, device: torch.device) -> tuple[Tensor, Tensor, Tenso
     count = torch.Size(shape).numel()
     generator = torch.Generator().manual_seed(0)
     x = (torch.randperm(count, generator=generator).double() / count * 4 - 2).reshape(shape).to(case.dtype)
-    decoded = decode(tree.program)
+    program = tree.fit(window.kernel)
+    decoded = decode(program)
     grid = window.output_size(shape[2:]) if "region" in case.share else (1,) * case.dims
     extent = (5 if "channel" in case.share else 1, *grid)
     weight = torch.randn((decoded.weights, *extent, *window.kernel), generator=generator, dtype=torch.float64) / 2
     mix = torch.rand((decoded.mixes, *extent), generator=generator, dtype=torch.float64)
     x, weight, mix = (tensor.to(device, case.dtype) for tensor in (x, weight, mix))
-    return arrange(x, case.layout, case.dims), weight, mix, tree, window
+    return arrange(x, case.layout, case.dims), weight, mix, program, window
 
 
 def arrange(x: Tensor, layout: str, dims: int) -> Tensor:
@@ -117,12 +119,12 @@ def arrange(x: Tensor, layout: str, dims: int) -> Tensor:
 
 def _pool_both(case: Case, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Value and gradients of a tree, by the operator and by the reference."""
-    x, weight, mix, tree, window = make_inputs(case, device)
-    y = torch.ops.learnpool.pool(x, weight, mix, tree.program, *window.arguments)
-    yield "y", y, reference.forward(x, weight, mix, tree.program, window)
+    x, weight, mix, program, window = make_inputs(case, device)
+    y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
+    yield "y", y, reference.forward(x, weight, mix, program, window)
     grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y)
-    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, tree.program, *window.arguments, [True] * 3)
-    theirs = reference.backward(grad, x, weight, mix, tree.program, window)
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, program, *window.arguments, [True] * 3)
+    theirs = reference.backward(grad, x, weight, mix, program, window)
     for name, mine, wanted in zip(("dx", "dweight", "dmix"), ours, theirs, strict=True):
         assert wanted is not None
         yield name, mine, wanted

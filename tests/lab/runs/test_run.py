@@ -81,6 +81,7 @@ def test_a_run_survives_its_file():
     ("values", "message"),
     [
         ({"width": 0}, r"^run: width: input should be greater than 0, got 0$"),
+        ({"pool": "gatd"}, r"^run: pool 'gatd': unknown pool 'gatd' \(did you mean 'gated'\?\)"),
         ({"width": float("nan")}, r"^run: width: .*, got nan$"),
         ({"epochs": 2.5}, r"^run: epochs: input should be a valid integer, got 2.5$"),
         ({"epochs": True}, r"^run: epochs: input should be a valid integer, got True$"),

@@ -224,4 +224,5 @@ def _format_error(error: ValidationError) -> str:
         )
     where = ".".join(map(str, first["loc"]))
     actual = "" if first["type"] == "value_error" else f", got {first['input']!r}"
-    return (f"run: {where}: " if where else "run: ") + message[:1].lower() + message[1:] + actual
+    names_it = not where or message.startswith(f"{where} ")  # as a pool's own errors do
+    return ("run: " if names_it else f"run: {where}: ") + message[:1].lower() + message[1:] + actual

@@ -132,8 +132,7 @@ def blend_backward(grad, p, left, right):
 @triton.jit
 def pass_on(grad, share):
     """``grad share``; where one of them is exactly 0 the other is not read, be it infinite or NaN."""
-    product = grad * share
-    return tl.where(((grad == 0) | (share == 0)) & (is_finite(product) == 0), 0.0, product)
+    return tl.where((grad == 0) | (share == 0), 0.0, grad * share)
 
 
 @triton.jit
@@ -203,8 +202,7 @@ def backpropagate(grad, values, proportions, scales, RESPONSES: tl.constexpr, NO
                     c_rows = c_rows + (c_p,)
             else:
                 slope = c_p * (p * (1 - p))  # σ' = σ (1 − σ); a closed gate stays so, one that is not read gets nothing
-                unread = (c_nodes[i] == 0) & (is_finite(slope) == 0)
-                c_s = tl.where((p == 0) | (p == 1) | unread, 0.0, slope)
+                c_s = tl.where((p == 0) | (p == 1) | (c_nodes[i] == 0), 0.0, slope)
                 if NODES[i][0] == GATE:
                     c_responses = add_at(c_responses, c_s, NODES[i][1])
                 else:

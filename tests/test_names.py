@@ -36,6 +36,7 @@ from learnpool.tree import make_tree
         ("tree2:channel+gated", [Part(make_tree(2), "channel"), Part(GATED)]),
         ("tree3+gated:region", [Part(make_tree(3)), Part(GATED, "region")]),
         (" max + Gate(Max, Avg):net ", [Part("max"), Part(GATED, "net")]),
+        ("gated+max+avg", [Part(GATED), Part("max"), Part("avg")]),
     ],
 )
 def test_names(text, parts):
@@ -49,9 +50,9 @@ def test_the_shortest_name_is_printed():
     assert str(parse("Gate(Max, Avg):channel+Gate(Filter, Filter)")) == "gated:channel+tree2"
 
 
-def test_the_first_pool_and_all_later_ones():
-    name = parse("tree2+gated")
-    assert [str(name.part(i)) for i in range(4)] == ["tree2", "gated", "gated", "gated"]
+def test_parts_are_pools_in_order_and_the_last_is_for_all_later_ones():
+    assert [str(parse("tree2+gated").part(i)) for i in range(4)] == ["tree2", "gated", "gated", "gated"]
+    assert [str(parse("gated+max+avg").part(i)) for i in range(4)] == ["gated", "max", "avg", "avg"]
     assert [str(parse("mixed").part(i)) for i in range(2)] == ["mixed", "mixed"]
 
 
@@ -85,7 +86,7 @@ def test_share_is_for_parts_without_a_suffix():
         ("half:channel", "'half' has no parameters to share at column 6"),
         ("Max:channel", "'Max' has no parameters to share at column 5"),
         ("Mix(Max, Avg, learn=False, True)", "unexpected 'True' at column 28"),
-        ("max+avg+gated", r"unexpected '\+' at column 8; wanted the end"),
+        ("max+avg gated", "unexpected 'gated' at column 9; wanted ':', '[+]' or the end"),
         ("gated!", "unexpected '!' at column 6; wanted ':', '[+]' or the end"),
         ("+gated", r"unexpected '\+' at column 1"),
         ("Gate", r"unfinished at column 5; wanted '\('"),

@@ -2,11 +2,12 @@
 
 import statistics
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number
-from learnpool.lab.experiments import confirmation, screening, strided
+from learnpool.lab.experiments import confirmation, screening, strided, why
+from learnpool.lab.experiments.error_table import ErrorTable
 from learnpool.lab.experiments.experiment import Scale
 from learnpool.lab.experiments.results import Results
 from paper_tables import format_machines, format_verdict
@@ -58,19 +59,28 @@ def format_confirmation() -> Iterator[str]:
     yield f"Trained on {format_machines(starts)}." if starts else "No block is finished."
 
 
-def format_strided_table() -> Iterator[str]:
-    """`resnet9` with max pools, strided convolutions, and pools behind these: each beside the first two."""
-    scale = Scale("cpu", 3, ("cifar10+",), {"net": "resnet9"})
-    groups = {row.label: row.list_runs(scale, "cifar10+") for row in strided.TABLE.rows}
-    to_max, to_conv = (STRIDED.summarize(dict([*groups.items()][i:])) for i in range(2))  # the first is the baseline
-    heads = "maps shrunk by", "parameters in pools", "seeds", "test error, %"
-    yield f"| {' | '.join(heads)} | difference to max pools | difference to strided convolutions |"
-    yield "|---" * 6 + "|"
+def format_rows(table: ErrorTable, results: Results, seeds: int, head: str, baselines: Sequence[str]) -> Iterator[str]:
+    """The finished rows of an experiment in `resnet9`, each beside every baseline."""
+    scale = Scale("cpu", seeds, ("cifar10+",), {"net": "resnet9"})
+    groups = {row.label: table.list_runs(scale, "cifar10+", row) for row in table.rows}
+    beside = []
+    for i, baseline in enumerate(baselines):  # a difference between two of them is shown once
+        others = {label: runs for label, runs in groups.items() if label not in baselines[: i + 1]}
+        beside.append(results.summarize({baseline: groups[baseline], **others}))
+    heads = [
+        head,
+        "parameters in pools",
+        "seeds",
+        "test error, %",
+        *(f"difference to {label.lower()}" for label in baselines),
+    ]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     starts = []
-    for label, entries in ((label, STRIDED.find_all(runs)) for label, runs in groups.items()):
+    for label, entries in ((label, results.find_all(runs)) for label, runs in groups.items()):
         if entries:
             starts += [entry.starts for entry in entries]
-            found = [by_label[label].difference if label in by_label else None for by_label in (to_max, to_conv)]
+            found = [by_label[label].difference if label in by_label else None for by_label in beside]
             cells = [
                 label, f"{entries[0].result.pool_parameters:,}", f"{len(entries)}",
                 format_mean([entry.result.test_error for entry in entries]),
@@ -79,6 +89,16 @@ def format_strided_table() -> Iterator[str]:
             yield f"| {' | '.join(cells)} |"
     yield ""
     yield f"Trained on {format_machines(starts)}." if starts else "No run is finished."
+
+
+def format_strided_table() -> Iterator[str]:
+    """Max pools, strided convolutions, and pools behind these."""
+    yield from format_rows(strided.TABLE, STRIDED, 3, "maps shrunk by", ["Max pools", "Strided convolutions"])
+
+
+def format_why_table() -> Iterator[str]:
+    """Gated pools and what is left of them."""
+    yield from format_rows(why.TABLE, CONFIRMED, 4, "pools", ["Max", "Gated"])
 
 
 def format_confirmed_errors() -> Iterator[str]:

@@ -28,6 +28,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "screening": evidence_tables.format_screening_table,
     "confirmation": evidence_tables.format_confirmation,
     "strided": evidence_tables.format_strided_table,
+    "why": evidence_tables.format_why_table,
     "confirmed-errors": evidence_tables.format_confirmed_errors,
     **paper_tables.BLOCKS,
 }

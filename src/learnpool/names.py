@@ -9,7 +9,7 @@
 ``stochastic``                          Zeiler and Fergus (2013)
 ``Gate(Filter, Mix(Max, Avg, a=0.3))``  any tree, brackets of leaves optional
 ``mixed:region_channel``                a suffix for the sharing of its part
-``tree2+gated``                         tree2 in a network's first pool, gated in all later ones
+``tree2+gated``                         tree2 in a network's first pool, gated in all later ones; more parts as well
 ======================================  =========================================================================
 """
 
@@ -95,7 +95,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PoolName:
-    """A parsed name: the first pool of a network, and the one for all later pools if it differs."""
+    """A parsed name: the pools of a network in order; the last is that of all later places too."""
 
     parts: tuple[Part, ...]
 
@@ -125,12 +125,10 @@ def parse(text: str, share: str | None = None) -> PoolName:
         guess = suggest(share, SHARES) if isinstance(share, str) else ""
         raise ValueError(f"pool {text!r}: unknown share {share!r}{guess}; known: {', '.join(SHARES)}")
     parts = [_read_part(reader, share)]
-    if reader.take("+"):
+    while reader.take("+"):
         parts.append(_read_part(reader, share))
     if reader.kind != "end":
-        reader.fail(
-            f"unexpected {reader.token!r}", "wanted ':', '+' or the end" if len(parts) == 1 else "wanted the end"
-        )
+        reader.fail(f"unexpected {reader.token!r}", "wanted ':', '+' or the end")
     return PoolName(tuple(parts))
 
 

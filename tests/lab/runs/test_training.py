@@ -42,6 +42,16 @@ def test_pools_have_a_rate_of_their_own(tmp_path):
     assert own["lr"] == pytest.approx(7 * other["lr"])
 
 
+def test_pools_without_a_rate_stay_as_they_start(tmp_path):
+    training = make_training(tmp_path, pool_rate=0.0)
+    pools = [training.model.pool1, training.model.pool2]
+    before = [p.detach().clone() for m in pools for p in m.parameters()]
+    other = training.model.conv1.weight.detach().clone()
+    training.train_epoch(lambda step: None)
+    assert all(map(torch.equal, before, [p for m in pools for p in m.parameters()]))
+    assert not torch.equal(other, training.model.conv1.weight)
+
+
 def test_a_loss_that_is_no_number_stops_it_and_says_what_may_help(tmp_path):
     training = make_training(tmp_path)
     with torch.no_grad():

@@ -39,8 +39,8 @@ class Row:
         """The pools of this row on a data set."""
         return PAPER[TREE_GATED].get(data, "tree2+gated") if self.pool == TREE_GATED else self.pool
 
-    def list_runs(self, scale: Scale, data: str) -> list[Run]:
-        return scale.list_runs(data, self.choose_pool(data), **self.changes)
+    def list_runs(self, scale: Scale, data: str, first_seed: int = 0) -> list[Run]:
+        return scale.list_runs(data, self.choose_pool(data), first_seed, **self.changes)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,17 @@ class ErrorTable:
     rows: Sequence[Row]
     data: Sequence[str]
     notes: Sequence[str] = ()
+    first_seed: int = 0
 
     def plan(self, scale: Scale) -> list[Run]:
         """All runs of all cells."""
-        return [run for data in scale.choose(self.data) for row in self.rows for run in row.list_runs(scale, data)]
+        return [
+            run for data in scale.choose(self.data) for row in self.rows for run in self.list_runs(scale, data, row)
+        ]
+
+    def list_runs(self, scale: Scale, data: str, row: Row) -> list[Run]:
+        """The runs of a cell."""
+        return row.list_runs(scale, data, self.first_seed)
 
     def build_page(self, scale: Scale, results: Results) -> Page:
         """A table for each data set with its chart, and a sentence for each."""
@@ -62,7 +69,7 @@ class ErrorTable:
         answer, record = [], {}
         chosen = scale.choose(self.data)
         for data in chosen:
-            groups = {row.label: row.list_runs(scale, data) for row in table.rows}
+            groups = {row.label: table.list_runs(scale, data, row) for row in table.rows}
             summaries = results.summarize(groups)
             parts.append(table._build_table(scale, results, data, summaries))
             answer += [
@@ -113,7 +120,7 @@ class ErrorTable:
     ) -> list[Cell]:
         cells = [Cell(format_value(row.paper.get(data)))] if self._is_published(data) else []
         parameters = f"paper: {row.paper_parameters}" if row.paper_parameters else ""
-        entries = results.find_all(row.list_runs(scale, data))
+        entries = results.find_all(self.list_runs(scale, data, row))
         if not entries:
             return [*cells, Cell("not run"), Cell("–"), Cell("–", parameters), Cell("0")]
         summary = summaries.get(row.label)

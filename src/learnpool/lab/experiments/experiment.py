@@ -95,11 +95,12 @@ class Scale:
         """The data sets of an experiment that are asked for."""
         return [name for name in (self.data or data) if self.data is None or name in (*data, "digits")]
 
-    def list_runs(self, data: str, pool: str, **changes: Any) -> list[Run]:
+    def list_runs(self, data: str, pool: str, first_seed: int = 0, **changes: Any) -> list[Run]:
         """One run for each seed, of a data set as the paper names it; none of pools that are not asked for."""
         if self.pools is not None and standardize_pool(pool) not in map(standardize_pool, ("max", *self.pools)):
             return []
-        return [self.make_run(data, pool, seed, **changes) for seed in range(self.seeds)]
+        seeds = range(first_seed, first_seed + self.seeds)
+        return [self.make_run(data, pool, seed, **changes) for seed in seeds]
 
     def make_run(self, data: str, pool: str, seed: int, **changes: Any) -> Run:
         """One run, of a data set as the paper names it."""

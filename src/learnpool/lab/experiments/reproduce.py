@@ -28,7 +28,7 @@ IN_PAPER = (
     "configurations",
 )  # fmt: skip
 LARGE = ("imagenet",)  # in the paper too, but on data that few have: asked for by name
-NAMES = (*IN_PAPER, *LARGE, "beyond", "starts", "consistency", "strided", "screening", "confirmation")
+NAMES = (*IN_PAPER, *LARGE, "beyond", "starts", "consistency", "strided", "screening", "confirmation", "why")
 
 
 def find(name: str) -> Experiment:

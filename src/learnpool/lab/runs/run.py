@@ -106,7 +106,9 @@ class Run(BaseModel):
         "plain", description="rates by kind of parameter as in DSN, twice as high for biases as Caffe's, or all equal"
     )
     norm_rate: Positive = Field(1.0, description="multiple of the rate for the biases of batch normalisations")
-    pool_rate: Positive = Field(1.0, description="the pools' own multiple of the rate")
+    pool_rate: Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)] = Field(
+        1.0, description="the pools' own multiple of the rate; 0 leaves them as they start"
+    )
     pool_decay: bool = Field(False, description="decay the pools' parameters too")
 
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 is autocast")

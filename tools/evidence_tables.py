@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from cpu_tables import RESULTS
 from learnpool.formatting import format_mean, format_number
-from learnpool.lab.experiments import confirmation, screening, strided, why
+from learnpool.lab.comparison.comparison import FinishedRun
+from learnpool.lab.experiments import confirmation, consistency, figure_networks, invariance, screening, strided, why
 from learnpool.lab.experiments.error_table import ErrorTable
 from learnpool.lab.experiments.experiment import Scale
 from learnpool.lab.experiments.results import Results
@@ -99,6 +100,36 @@ def format_strided_table() -> Iterator[str]:
 def format_why_table() -> Iterator[str]:
     """Gated pools and what is left of them."""
     yield from format_rows(why.TABLE, CONFIRMED, 4, "pools", ["Max", "Gated"])
+
+
+def format_robustness_table() -> Iterator[str]:
+    """Errors on changed images and answers that one pixel changes: the pools of the first block and those beside it."""
+    groups = figure_networks.list_networks(Scale("cpu", 5, ("cifar10+",), {"net": "resnet9"}), "cifar10+")
+    networks, moved = (CONFIRMED.measure_groups(groups, name, make=refuse) for name in ("invariance", "consistency"))
+    if not networks or not moved:
+        yield "Not measured."
+        return
+    entries = [entry for runs in groups.values() for entry in CONFIRMED.find_all(runs)]
+    step = 100 / entries[0].result.images["test"]
+    compared = invariance.compare_networks({label: list(seeds.values()) for label, seeds in networks.items()}, step)
+    answers = {label: [statistics.fmean(one.values()) for one in seeds.values()] for label, seeds in moved.items()}
+    changed = consistency.compare_pools(answers, step)
+    heads = "pools", "seeds", *(f"error, {kind}, %" for kind in invariance.CHANGES), "answers that change, %"
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for label, seeds in networks.items():
+        errors = {kind: compared.errors[label, kind] for kind in invariance.CHANGES}
+        found = {kind: compared.differences.get((label, kind)) for kind in errors}
+        cells = [f"{format_mean(errors[kind])}<br>{format_verdict(found[kind])}" for kind in errors]
+        cells.append(f"{format_mean(answers[label])}<br>{format_verdict(changed.get(label))}")
+        yield f"| `{label}` | {len(seeds)} | {' | '.join(cells)} |"
+    yield ""
+    yield f"Trained on {format_machines(entry.starts for entry in entries)}."
+
+
+def refuse(entry: FinishedRun) -> None:
+    """Tables are written from what a study has."""
+    raise ValueError(f"{entry.run.id} has not been measured")
 
 
 def format_confirmed_errors() -> Iterator[str]:

@@ -29,6 +29,7 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "confirmation": evidence_tables.format_confirmation,
     "strided": evidence_tables.format_strided_table,
     "why": evidence_tables.format_why_table,
+    "robustness": evidence_tables.format_robustness_table,
     "confirmed-errors": evidence_tables.format_confirmed_errors,
     **paper_tables.BLOCKS,
 }

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+from pages import drop_numbers
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SETTINGS = {  # the arguments of main that make it short
@@ -19,6 +20,10 @@ SETTINGS = {  # the arguments of main that make it short
 
 def test_every_example_is_here():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SETTINGS)
+    listing = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert [
+        path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb") and f"`{path.name}`" not in listing
+    ] == []
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -39,7 +44,7 @@ def test_an_example_fits_a_screen(name):
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
-def test_the_notebook_runs_and_ends_in_a_picture(tmp_path, monkeypatch):
+def test_the_notebook_prints_what_it_shows_and_ends_in_a_picture(tmp_path, monkeypatch, capsys):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
@@ -48,6 +53,8 @@ def test_the_notebook_runs_and_ends_in_a_picture(tmp_path, monkeypatch):
     names = {}
     for cell in cells[:-1]:
         exec("".join(cell["source"]), names)
+        shown = "".join(line for output in cell["outputs"] for line in output["text"])
+        assert drop_numbers(capsys.readouterr().out) == drop_numbers(shown)
     picture = eval("".join(cells[-1]["source"]), names)
     assert isinstance(picture, matplotlib.figure.Figure)
     assert "image/png" in cells[-1]["outputs"][0]["data"]  # and the stored notebook shows it

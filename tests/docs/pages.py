@@ -8,6 +8,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 SPAN = re.compile(r"`([^`\n]+)`")
+NUMBER = re.compile(r"[−-]?\d[\d.,]*(?:e[−+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,8 @@ def read_spans(page):
 def name_page(page):
     """The name of a page, for a test's id."""
     return str(page.relative_to(ROOT))
+
+
+def drop_numbers(text):
+    """The words of a text, with # for each number."""
+    return NUMBER.sub("#", text).split()

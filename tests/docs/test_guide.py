@@ -8,11 +8,10 @@ import ast
 import re
 
 import pytest
-from pages import PAGES, name_page, read_blocks
+from pages import PAGES, drop_numbers, name_page, read_blocks
 
 RUN = [page for page in PAGES if any(block.language == "python" for block in read_blocks(page))]
 TRAINING = ("explain", "fine-tune", "predict")  # pages that train a network, and assert something about it
-NUMBER = re.compile(r"[−-]?\d[\d.,]*(?:e[−+-]?\d+)?")
 
 
 def mark(page):
@@ -46,11 +45,6 @@ def place_lines(blocks):
         yield "\n" * (block.line - at)
         yield block.text
         at = block.line + block.text.count("\n")
-
-
-def drop_numbers(text):
-    """The words of a text, with # for each number."""
-    return NUMBER.sub("#", text).split()
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_page)

@@ -2,11 +2,12 @@
 
 LEARNPOOL_REQUIRE_KERNELS=1 makes a failed build an error. LEARNPOOL_PURE=1 builds none, for the wheel of platforms that
 have no other (make dist). LEARNPOOL_SANITIZE=1 builds kernels that stop at the first access outside their memory or
-undefined operation (make test-sanitize).
+undefined operation (make test-sanitize). LEARNPOOL_REPOSITORY is the address that a release's links lead to.
 """
 
 import contextlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def extension():
     }
 
 
+def describe():
+    """The README and the links of the page on PyPI: only a release knows the address (.github/workflows/wheels.yml)."""
+    readme, urls = Path("README.md").read_text(encoding="utf-8"), {}
+    if address := os.environ.get("LEARNPOOL_REPOSITORY"):
+        source = Path("src/learnpool/__init__.py").read_text(encoding="utf-8")
+        tag = "v" + re.search(r'^__version__ = "(.+)"', source, re.M)[1]
+        readme = re.sub(r"(!\[[^\]]*\]\()(?!https:)", rf"\g<1>{address}/raw/{tag}/", readme)
+        readme = re.sub(r"(?<!!)(\[[^\]]+\]\()(?!https:|#)", rf"\g<1>{address}/blob/{tag}/", readme)
+        urls = {"Source": address, "Changelog": f"{address}/blob/{tag}/CHANGELOG.md", "Issues": f"{address}/issues"}
+    return {"long_description": readme, "long_description_content_type": "text/markdown", "project_urls": urls}
+
+
 def say(line):
     """Print a line where the person who waits sees it: pip keeps the output of a build to itself."""
     print(line, file=sys.stderr, flush=True)
@@ -70,4 +83,4 @@ def say(line):
             Path("/dev/tty").write_text(f"\n{line}\n", encoding="utf-8")
 
 
-setup(**extension())
+setup(**describe(), **extension())

@@ -9,6 +9,7 @@ drawing links to its own file.
 import ast
 import importlib
 import inspect
+import os
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -20,8 +21,15 @@ EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!>>>)\S.*\n?|^\.\.\. .*\n?)*)+", re.M)
 FIGURE = re.compile(r"^!\[[^\]]+\]\((\S+\.svg)\)$", re.M)
 COMMAND = re.compile(r'<div class="language-sh.*?</div>', re.S)
 OPTION = re.compile(r"(?<=>)--[\w-]+")
-PLUS_MINUS = re.compile(r"(?<=\d) ± (?=\d)")
+INTERVAL = re.compile(r"(?<=\d) ([±…]) (?=[−\d])")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_config(config):
+    """The footer links to the source, where the environment says its address (setup.py reads the same variable)."""
+    if repository := os.environ.get("LEARNPOOL_REPOSITORY"):
+        config.copyright = f'<a href="{repository}">Source code</a>'
+    return config
 
 
 def on_files(files, config):
@@ -46,9 +54,9 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """A command breaks between its options, not behind their hyphens; a cell not before its ±."""
+    """A command breaks between its options, not behind their hyphens; a cell not inside 1 ± 2 or 1 … 2."""
     html = COMMAND.sub(lambda match: OPTION.sub(r'<span class="option">\g<0></span>', match[0]), html)
-    return PLUS_MINUS.sub("\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}", html)
+    return INTERVAL.sub("\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", html)
 
 
 def describe(name):

@@ -47,10 +47,12 @@ def test_a_name_is_described_by_signature_and_docstring():
     )
 
 
-def test_lines_break_between_options_and_not_before_plus_minus():
+def test_lines_break_between_options_and_not_inside_an_interval():
     command = '<div class="language-sh highlight"><pre>train<span> </span>--train-size<span> </span>9</pre></div>'
     assert '<span class="option">--train-size</span>' in site_pages.on_page_content(command, None, None, None)
-    assert site_pages.on_page_content("<td>23.15 ± 0.71</td>", None, None, None) == "<td>23.15\xa0±\xa00.71</td>"
+    cells = "<td>23.15 ± 0.71</td><td>0.66 (−0.62 … 1.95)</td>"
+    joined = "<td>23.15\xa0±\xa00.71</td><td>0.66 (−0.62\xa0…\xa01.95)</td>"
+    assert site_pages.on_page_content(cells, None, None, None) == joined
 
 
 def test_every_public_name_has_its_place_in_the_reference():

@@ -235,7 +235,7 @@ def test_show_elsewhere_and_awkward_names(learnpool, tmp_path):
         ("show cifar11", "no folder and no data set 'cifar11' (did you mean 'cifar10'?)"),
         ("show digits --out grid.pdf", "--out: wanted a .png or .svg file, got 'grid.pdf'"),
         ("show digits --out nowhere/grid.png", "No such file or directory: nowhere/grid.png"),
-        ("show digits --seed -1", "'--seed'"),
+        ("show digits --seed -1", "learnpool: --seed: "),
         ("show one", "one: wanted a folder for each of at least two classes, got 1: cat"),
         ("show lacking", "lacking: class dog has no images for test"),
         ("show broken", "broken/train/cat/00.png: wanted an image, got a file that does not decode"),

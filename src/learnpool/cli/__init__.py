@@ -7,6 +7,7 @@ the user is one line on stderr; only a mistake of ours is a traceback.
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,12 +62,18 @@ def _run_command() -> Any:
         if type(error).__name__ == "Abort":
             status = INTERRUPTED
         elif hasattr(error, "format_message"):
-            fail(error.format_message(), getattr(error, "exit_code", 1))
+            message = re.sub(r"^Invalid value for '?([^':]+)'?: (.)", _name_option, error.format_message())
+            fail(message, getattr(error, "exit_code", 1))
         else:
             raise
     if status == INTERRUPTED:
         fail("interrupted", INTERRUPTED)
     return status or 0
+
+
+def _name_option(match: re.Match[str]) -> str:
+    """Typer's errors as ours are: the option, and what was wanted."""
+    return f"{match[1]}: {match[2].lower()}"
 
 
 def fail(message: str, status: int = 1, *, alone: bool = False) -> NoReturn:

@@ -314,7 +314,7 @@ def test_a_lost_file_of_a_run_is_named(comparison, learnpool, tmp_path):
         ("--set pool=gated", "--set: pool is part of what is compared"),
         ("--out file", "Not a directory: file"),
         ("--out file/runs", "Not a directory: file/runs"),
-        ("--jobs 0", "'--jobs'"),
+        ("--jobs 0", "learnpool: --jobs: "),
         ("--ray 127.0.0.1:1", "--ray: cannot join the cluster at '127.0.0.1:1': Connection refused"),
     ],
 )

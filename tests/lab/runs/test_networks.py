@@ -1,5 +1,6 @@
 """A network of the user's: called with what it asks for, converted, trained, loaded."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from torch import nn
 
 import learnpool
 from learnpool import cli
-from learnpool.lab.runs import networks
+from learnpool.lab.runs import networks, user_networks
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.lab.runs.train import train
 from learnpool.nets.dsn import Table
@@ -262,6 +263,13 @@ def test_a_module_that_cannot_be_imported(code, message, module, tmp_path):
     (tmp_path / "broken_module.py").write_text(code)
     with pytest.raises(RunError, match=f"^net: cannot import broken_module: {message}$"):
         train(Run(net="broken_module:net"), tmp_path / "runs")
+
+
+def test_a_library_of_networks_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(RunError, match="^net: timm:resnet18 needs timm: pip install timm$"):
+        user_networks.import_function("timm:resnet18")
 
 
 def test_a_class_without_a_signature(tmp_path):

@@ -136,6 +136,8 @@ def import_installed(name: str, caller: str) -> Any:
 
 def _get_function(name: str) -> Any:
     module, _, function = name.partition(":")
+    if module in MODELS and module not in sys.modules and importlib.util.find_spec(module) is None:
+        raise RunError(f"net: {name} needs {module}: pip install {module}")
     with _report_user_errors(f"net: cannot import {module}"):
         namespace = importlib.import_module(MODELS.get(module, module))
         value = getattr(namespace, function, None)

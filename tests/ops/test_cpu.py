@@ -285,7 +285,7 @@ def test_images_of_many_bands(window, size, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 def test_what_is_not_finite_among_pairs_of_vectors(bad, dtype):
-    """A region with infinity or NaN is done otherwise than its neighbours, in another order of channels."""
+    """A region with infinity or NaN is computed by other code than its neighbours, with channels in another order."""
     for tree, window in itertools.product((HALF, MIXED, GATED, make_tree(1), make_tree(2), ODD), FAST):
         x = torch.randn(1, 59, 9, 21)
         for channel, place in ((0, (0, 0)), (1, (4, 7)), (30, (4, 8)), (33, (5, 15)), (58, (8, 20))):

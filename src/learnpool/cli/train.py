@@ -125,7 +125,7 @@ def _train_with_progress(run: "Run", out: Path, *, show: bool, **arguments: Any)
         error = f", {step.metrics['validation_error']:.1f} % wrong" if step.metrics else ""
         update[0](step.step, step.steps, f"epoch {step.epoch} of {run.epochs}{error}, rate {step.rate:.2g}")
 
-    # What a user's network prints is no result.
+    # A user's network may print; only the result belongs on stdout.
     with report_training_errors(lambda: _format_interruption(run, out)), redirect_stdout(sys.stderr), bar:
         return lab.train(run, out, watch=watch if show else None, **arguments)
 

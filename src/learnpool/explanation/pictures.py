@@ -178,7 +178,7 @@ def get_panel_height(item: Any) -> float:
 
 
 def list_planes(pool: PoolExplanation, item: Any = None) -> Sequence[int | None]:
-    """What of a mask or filter fits a panel: all of it, or each plane of a 3d one. A gate may have no mask."""
+    """The parts of a mask or filter that fit a panel: all of it, or each plane of a 3d one. A gate may have no mask."""
     if pool.window is None or pool.window.dims < 3 or (isinstance(item, GateExplanation) and item.weight is None):
         return (None,)
     return range(pool.window.kernel[0])

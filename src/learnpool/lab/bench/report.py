@@ -96,7 +96,7 @@ def build_table(timings: Sequence[Timing], summaries: Sequence[ContestantSummary
 
 
 def classify(name: str) -> str:
-    """Whose: PyTorch's own, ours, composed of PyTorch's operators, or a copy."""
+    """Whose code it is: PyTorch's own, ours, ours written by hand with PyTorch's operators, or a copy."""
     if name in COPIES:
         return "copy"
     return (

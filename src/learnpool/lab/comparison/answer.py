@@ -94,7 +94,7 @@ def describe_cost(summary: PoolSummary) -> str:
 
 
 def is_zero(change: float) -> bool:
-    """Whether a difference is none in the digits that are shown."""
+    """Whether a difference is zero in the digits that are shown."""
     return not round(change, 2)
 
 

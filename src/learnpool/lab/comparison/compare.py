@@ -60,7 +60,7 @@ def choose_ending(runs: Sequence[Run], out: Path, ending: str) -> str:
 
 
 def may_replace(runs: Sequence[Run], out: Path, ending: str) -> bool:
-    """Whether no report has this ending, or one with the same baseline and no runs but ours."""
+    """Whether there is no such report yet, or one with the same baseline whose runs are all among ours."""
     record, page = out / f"compare{ending}.json", out / f"report{ending}.html"
     if not record.exists():
         return not page.exists()

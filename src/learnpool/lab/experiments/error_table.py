@@ -148,7 +148,7 @@ class ErrorTable:
         return f"{LABELS[data]} ({error}): {'; '.join(clauses) or 'nothing to compare yet'}."
 
     def _build_paper_table(self, data: Sequence[str]) -> Table:
-        """What the paper has on data sets that were not asked for."""
+        """The paper's rows for data sets that were not asked for."""
         heads = ["The paper's, not run here", *(LABELS[name] for name in data)]
         rows = [[Cell(row.label), *(Cell(format_value(row.paper.get(name))) for name in data)] for row in self.rows]
         return Table(heads, rows)

@@ -33,7 +33,7 @@ def check_splits(images: dict[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class Result:
-    """What came out of a run; errors are percent and those of its last epoch, never the best seen."""
+    """The result of a run; errors are percent and those of its last epoch, never the best seen."""
 
     id: str
     test_error: records.Percent

@@ -43,7 +43,7 @@ def build(run: Run, table: Table, seed: int, make: Any = None) -> nn.Module:
 
 
 def build_own(run: Run, table: Table) -> nn.Module:
-    """One of our networks; where other places than pools get pools, the one with strided convolutions, converted."""
+    """One of our networks; with ``replace`` the variant with strided convolutions, converted."""
     if run.replace == "max":
         return _build_own(run, table)
     net = _build_own(run.model_copy(update={"pool": STRIDED}), table)

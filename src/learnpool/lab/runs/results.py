@@ -1,4 +1,4 @@
-"""What came out of a run, put together from its network, its images and its metrics."""
+"""The result of a run, put together from its network, its images and its metrics."""
 
 from __future__ import annotations
 

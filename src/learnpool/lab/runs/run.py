@@ -35,7 +35,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class RunError(ValueError):
-    """What was asked for cannot be run; the message says why in one line."""
+    """A run that cannot be made as asked; the message says why in one line."""
 
 
 class Run(BaseModel):

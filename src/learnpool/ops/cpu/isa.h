@@ -6,7 +6,7 @@
 #define LEARNPOOL_BYTES 16
 #endif
 
-// The compiler stops inlining where a function grows too much for its taste, and from then on numbers pass through memory. So
-// whatever is done for every vector says that it is to be inlined, lambdas too.
+// GCC stops inlining once a function exceeds a size limit, and from then on numbers pass through memory. So whatever is done for
+// every vector is inlined by force, lambdas too.
 #define ALWAYS_INLINE __attribute__((always_inline))
 #define INLINE inline ALWAYS_INLINE

@@ -20,7 +20,7 @@ struct Edge {
   Vec<A> n, divisor;  // its cells that exist; what an average divides by
   Mask<A> live;       // whether the output exists
   Mask<A> first;      // its first tap that exists, -1 if none does
-  bool left;          // whether none lacks other cells than of taps 0, 3 and 6: the first column of a window of three
+  bool left;          // whether missing cells are those of taps 0, 3 and 6 alone: the first column of a window of three
 };
 
 template <class A>

@@ -86,7 +86,7 @@ class Nodes {
     }
   }
 
-  // What of the gradients of the band's outputs reaches each response, into its slots; and the gradients of mix, into `pending`.
+  // From the gradients of the band's outputs to those of each response, in its slots, and to those of mix, in `pending`.
   template <bool CAREFUL>
   void backpropagate(const Band& band, const A* grad, V& finite) {
     std::fill(received_.begin(), received_.end(), nullptr);

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .ops.transforms import is_compiled_module
+
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
@@ -82,4 +84,4 @@ def find_accelerators(model: nn.Module) -> dict[str, list[int]]:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether any part of the network is compiled by torch.compile."""
-    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+    return any(map(is_compiled_module, model.modules()))

@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from ..observation import preserve_state
+from ..ops.transforms import MODULE_CALL
 from .activations import Activation, ActivationFinder, Place, is_intercepted
 from .calls import SLICE, Call, has_offset, name_function, read_call
 from .convolutions import Convolution, Original, is_same
@@ -24,7 +25,7 @@ from .padding import Padding, read_padding
 from .routing import RoutedForward, find_caller, locate_frame, route, unroute
 from .torch_pools import Obstacle, TorchPool
 
-_CALL, _ROUTED = nn.Module._call_impl.__code__, RoutedForward.__call__.__code__
+_ROUTED = RoutedForward.__call__.__code__
 _OUTSIDE = "called outside of its module's forward"
 _CHECKPOINT = "inside torch.utils.checkpoint, which calls it again outside of forward"
 _COMPARISONS = {"eq", "ne", "ge", "le", "gt", "lt", "isclose"}
@@ -157,7 +158,7 @@ def _find_owner(frame: FrameType | None, model: nn.Module) -> tuple[nn.Module, s
             this = frame.f_locals["self"].owner
             if owner is None or owner is this:
                 return this, outside
-        elif owner is None and isinstance(this, nn.Module) and (code is _CALL or is_method(code, this)):
+        elif owner is None and isinstance(this, nn.Module) and (code is MODULE_CALL or is_method(code, this)):
             owner = this
         frame = frame.f_back
     return owner or model, _OUTSIDE

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..ops.transforms import TorchDispatchMode
+from ..ops.transforms import TorchDispatchMode, get_arguments
 from ..ops.window import Window
 
 
@@ -101,7 +101,7 @@ def propagate_grid(grid: Grid, arguments: dict[str, Any], source: Tensor, result
 
 def bind_arguments(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an operator by name, with its defaults."""
-    schema = func._schema.arguments
+    schema = get_arguments(func)
     defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     return defaults | dict(zip((argument.name for argument in schema), args, strict=False)) | kwargs
 

@@ -1,6 +1,6 @@
 """The kinds of responses: every number that is read from a region, with its gradients, in plain PyTorch.
 
-Each is a unit (``unit.py`` lists the parts): most are here, means with a learned number in ``means.py`` and the
+Each is a unit (``unit.py`` lists the parts): most are here, means with a learned number in ``means.py``, and
 those that sort in ``rank.py``. ``UNITS`` names them all.
 """
 

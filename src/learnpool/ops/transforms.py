@@ -20,10 +20,17 @@ private name                          what it is for, and what happens in a torc
 ``_dynamo_marked_constant``           by its functional calls cannot be compiled
 ``nn.modules.module._WrappedHook``    hooks of state_dict that are called with their module, which ``convert`` replaces;
                                       without it they are called with the module of before
+``nn.Module._call_impl``              the frame in which a layer is called, for ``convert`` to find who calls pools;
+                                      without it import fails
+``_orig_mod``,                        whether torch.compile has wrapped a module, or compiled it in place; without them
+``_compiled_call_impl``               no module counts as compiled
+``OpOverload._schema``                an operator's arguments by name, to follow positions through a network; without
+                                      it ``explain`` fails
 ``torch.cuda._sleep``                 slow work on a stream, for one check of ``learnpool doctor``, which fails without
 ====================================  ===============================================================================
 
-What a subclass of ``nn.Module`` shares with it, such as ``_parameters`` and ``_modules``, is used where it is needed.
+What a subclass of ``nn.Module`` shares with it, such as ``_parameters``, ``_modules`` and
+``_replicate_for_data_parallel``, is used where it is needed.
 """
 
 from __future__ import annotations
@@ -60,6 +67,7 @@ _AUTOGRAD = _require("_C.DispatchKey.AutogradFunctionality")
 _BelowAutograd = _require("_C._AutoDispatchBelowAutograd")
 _is_excluded = _require("_C._dispatch_tls_is_dispatch_key_excluded")
 _get_schemas = _require("_C._jit_get_schemas_for_operator")
+MODULE_CALL = _require("nn.Module._call_impl").__code__  # of the frame in which a layer is called
 
 is_tracing: Callable[[], bool] = getattr(torch._C, "_is_tracing", lambda: False)
 
@@ -181,6 +189,16 @@ def mark_constant(function: Any) -> Any:
     """``torch.compiler.assume_constant_result``, without loading Dynamo (seconds) whenever learnpool is imported."""
     function._dynamo_marked_constant = True
     return function
+
+
+def is_compiled_module(module: nn.Module) -> bool:
+    """Whether torch.compile wraps this module, or has compiled it in place."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def get_arguments(operator: Any) -> Any:
+    """The arguments of an operator's schema, with their names and defaults."""
+    return operator._schema.arguments
 
 
 def delay_stream(cycles: int) -> None:

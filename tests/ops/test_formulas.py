@@ -145,7 +145,8 @@ def check_layer(tree, window, x, share="layer", gain=1.0):
     cells, e = gather_cells(x.requires_grad_().double(), kernel, *rest, ceil_mode)
     tree = tree(cells.shape[-1]) if callable(tree) else tree
     options = {"share": share, "channels": x.shape[1], "grid": cells.shape[2:-1], "dtype": dtype}
-    layer = (lp.Pool1d, lp.Pool2d, lp.Pool3d)[dims - 1](tree, kernel, *rest, ceil_mode=ceil_mode, **options)
+    options |= {"ceil_mode": ceil_mode, "count_include_pad": window.count_include_pad}
+    layer = (lp.Pool1d, lp.Pool2d, lp.Pool3d)[dims - 1](tree, kernel, *rest, **options)
     vary_parameters(layer)
     if isinstance(tree, Gate):
         layer.mix.data[0] *= gain
@@ -162,6 +163,13 @@ def test_every_tree_is_its_formula(tree, window, dtype):
     for dims, shape in SHAPES.items():
         for layout, share in itertools.product(LAYOUTS[dims], ("layer", "region_channel")):
             check_layer(tree, window, distinct(*shape, dtype=dtype).to(memory_format=layout), share)
+
+
+@pytest.mark.parametrize("tree", [tree for tree in TREES if "Avg" not in str(tree)], ids=get_name)
+@pytest.mark.parametrize("layout", LAYOUTS[2], ids=str)
+def test_padding_counts_for_averages_alone(tree, layout):
+    window = W(3, 2, 1, ceil_mode=True, count_include_pad=True)
+    check_layer(tree, window, distinct(*SHAPES[2]).to(memory_format=layout))
 
 
 @pytest.mark.parametrize("tree", TREES, ids=get_name)
@@ -199,11 +207,12 @@ def convolve(x, row, stride, padding=0):
     return F.conv2d(x, weight, stride=stride, padding=padding, groups=x.shape[1])
 
 
-def test_softpool():
+@pytest.mark.parametrize("window", [(3, 2), ((2, 3), (1, 2)), ((4, 1), 2, (2, 0))], ids=str)
+def test_softpool(window):
     """Stergiou et al. (2021): exponentials weigh the cells of a region."""
     x = make_maps()
-    expected = F.avg_pool2d(x * x.exp(), 3, 2) / F.avg_pool2d(x.exp(), 3, 2)
-    assert_same(lp.SoftPool2d(3, 2, learn=False)(x), expected, [x])
+    e = F.avg_pool2d(x.exp(), *window)
+    assert_same(lp.SoftPool2d(*window, learn=False)(x), F.avg_pool2d(x * x.exp(), *window) / e, [x])
 
 
 @pytest.mark.parametrize("taps", [2, 3, 4, 5])
@@ -230,15 +239,17 @@ def test_lp_pool_of_torch(ceil_mode):
     for stride in (2, 3):
         y = 3 * lp.make_pool("lp2", 3, stride, ceil_mode=ceil_mode)(x)
         assert_same(y, nn.LPPool2d(2, 3, stride, ceil_mode)(x), [x])
-    y = 9 ** (1 / 3) * lp.GeMPool2d(3, 2, p=3.0, learn=False, absolute=True)(x)
-    assert_same(y, nn.LPPool2d(3, 3, 2)(x.abs()), [x])
+    y = 6 ** (1 / 3) * lp.GeMPool2d((3, 2), (2, 1), p=3.0, learn=False, absolute=True)(x)
+    assert_same(y, nn.LPPool2d(3, (3, 2), (2, 1))(x.abs()), [x])
 
 
 def test_gem_of_cnnimageretrieval():
     """Radenović et al. (2018): clamped at 1e-6, and p is learned; over the whole map, and over windows."""
     x = make_maps()
     whole, windows = lp.AdaptivePool2d(Power(), dtype=x.dtype), lp.GeMPool2d(3, 2, 1, p=2.5, dtype=x.dtype)
-    for layer, window in ((whole, (x.shape[2:],)), (windows, (3, 2, 1))):
+    wide = lp.GeMPool2d((2, 5), (1, 3), (0, 2), p=4.0, dtype=x.dtype)
+    cases = ((whole, (x.shape[2:],)), (windows, (3, 2, 1)), (wide, ((2, 5), (1, 3), (0, 2))))
+    for layer, window in cases:
         p = layer.mix.flatten()
         expected = F.avg_pool2d(x.clamp(min=1e-6).pow(p), *window, count_include_pad=False).pow(1 / p)
         assert_same(layer(x), expected, [x, layer.mix])

@@ -14,6 +14,7 @@ OPEN = -1  # in place of a constant filter's size: its values depend on the wind
 Domain = tuple[float, float]
 PROPORTION: Domain = (0.0, 1.0)
 UNBOUNDED: Domain = (-math.inf, math.inf)
+LARGEST = 3.4028234663852886e38  # of float32, in which parameters and constants are kept
 
 
 class Tree:
@@ -139,10 +140,10 @@ class Leaf(Tree):
 
 def check_number(name: str, what: str, value: Any, domain: Domain) -> float:
     low, high = domain
-    wanted = "a finite number" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
+    wanted = "a finite float32 number" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
     if isinstance(value, bool) or not isinstance(value, Real):  # numpy's too
         raise TypeError(f"{name}: {what} must be {wanted}, got {value!r}")
-    if not low <= value <= high or math.isinf(value):  # type: ignore[operator]
+    if not max(low, -LARGEST) <= value <= min(high, LARGEST):  # type: ignore[operator]
         raise ValueError(f"{name}: {what} must be {wanted}, got {value!r}")
     return float(value)
 

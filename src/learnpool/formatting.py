@@ -25,10 +25,10 @@ def format_range(low: float, high: float) -> str:
     return f"{format_number(low)} … {format_number(high)}"
 
 
-def format_mean(values: Sequence[float], digits: int = 2) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """``8.13 ± 0.25``: the mean and, of several values, their standard deviation."""
-    spread = f" ± {format_number(statistics.stdev(values), digits)}" if len(values) > 1 else ""
-    return f"{format_number(statistics.fmean(values), digits)}{spread}"
+    spread = f" ± {format_number(statistics.stdev(values), 2)}" if len(values) > 1 else ""
+    return f"{format_number(statistics.fmean(values), 2)}{spread}"
 
 
 def format_percent(part: float, digits: int = 0, *, sign: bool = False) -> str:

@@ -40,7 +40,7 @@ _SCRIPTED = "compiled by TorchScript"
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
 
-def find_sites(model: nn.Module, kinds: Sequence[str], example: Any = None) -> list[PoolSite]:
+def find_sites(model: nn.Module, kinds: Sequence[str], example: Any) -> list[PoolSite]:
     """All pools of a network, and other places of these kinds, in the order they run in: as the example meets them,
     or as the source tells.
     """

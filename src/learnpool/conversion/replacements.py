@@ -64,8 +64,8 @@ def apply_choices(
     only: Choice | None,
     skip: Choice | None,
     replace: tuple[str, ...],
-    first: Choice | None = None,
-    min_channels: int = 1,
+    first: Choice | None,
+    min_channels: int,
 ) -> None:
     """Mark the places that ``only``, ``skip``, ``replace`` and ``min_channels`` exclude, with the reason; put the pools
     of those that ``first`` names before their convolutions.

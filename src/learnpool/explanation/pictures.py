@@ -185,7 +185,7 @@ def list_planes(pool: PoolExplanation, item: Any = None) -> Sequence[int | None]
 
 
 def draw_weight(
-    axes: Any, pool: PoolExplanation, item: GateExplanation | FilterExplanation, reach: float, plane: int | None = None
+    axes: Any, pool: PoolExplanation, item: GateExplanation | FilterExplanation, reach: float, plane: int | None
 ) -> None:
     """One mask or filter; below it, what a gate chooses between."""
     assert pool.window is not None
@@ -300,13 +300,11 @@ def scale_to_unit(image: Tensor) -> Tensor:
     return (pixels - low) / (high - low).clamp(min=1e-12)
 
 
-def draw_heat_map(
-    axes: Any, grid: list[list[float]], colours: Any, limits: tuple[float, float], numbers: bool = True
-) -> None:
+def draw_heat_map(axes: Any, grid: list[list[float]], colours: Any, limits: tuple[float, float]) -> None:
     """Numbers on their colours, as far as they are legible."""
     axes.imshow(grid, cmap=colours, vmin=limits[0], vmax=limits[1])
     axes.set(xticks=[], yticks=[])
     size = min(9.0, 32 / max(len(grid), len(grid[0])))
-    for i, row in enumerate(grid if numbers and size >= 4.5 else []):
+    for i, row in enumerate(grid if size >= 4.5 else []):
         for j, value in enumerate(row):
             axes.text(j, i, format_number(value), ha="center", va="center", fontsize=size, color=INK)

@@ -194,7 +194,7 @@ def format_table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def describe_windows(quick: bool = False) -> str:
+def describe_windows(quick: bool) -> str:
     """The windows by their names, for the reader of a table."""
     tried = {case.window: WINDOWS[case.window] for case in list_cases(quick)}
     return "; ".join(

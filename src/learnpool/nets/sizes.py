@@ -36,15 +36,13 @@ def compute_map_sizes(net: str, size: int, stages: Sequence[Sequence[Step]]) -> 
     return sizes
 
 
-def halve_sizes(
-    net: str, size: tuple[int, int], kernel: int, padding: int = 0, pools: int = 3
-) -> list[tuple[int, int]]:
-    """The sizes of the maps behind each of some pools of stride 2, with nothing between them that changes a size."""
+def halve_sizes(net: str, size: tuple[int, int], kernel: int, padding: int = 0) -> list[tuple[int, int]]:
+    """The sizes of the maps behind each of three pools of stride 2, with nothing between them that changes a size."""
     window, sizes = Window.of(net, 2, kernel, 2, padding), [size]
-    for _ in range(pools):
+    for _ in range(3):
         height, width = window.output_size(sizes[-1])
         if min(height, width) < 1:
-            raise ValueError(f"{net}: size must be larger for {pools} pools, got {size[0]}×{size[1]}")
+            raise ValueError(f"{net}: size must be larger for 3 pools, got {size[0]}×{size[1]}")
         sizes.append((height, width))
     return sizes[1:]
 

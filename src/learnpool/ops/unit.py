@@ -31,9 +31,9 @@ class Cell(NamedTuple):
     x: Tensor  # 0 where there is none
     exists: Tensor | None  # None: everywhere
 
-    def keep(self, value: Any, other: Any = 0) -> Any:
-        """``value`` where there is a cell, else ``other``."""
-        return value if self.exists is None else torch.where(self.exists, value, other)
+    def keep(self, value: Any) -> Any:
+        """``value`` where there is a cell, else 0."""
+        return value if self.exists is None else torch.where(self.exists, value, 0)
 
     def take(self, wins: Tensor) -> Tensor:
         """``wins`` where there is a cell."""

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, distinct
-from learnpool import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d, Avg, Blur, Filter, Max, Mix, Rank
+from learnpool import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d, Avg, Blur, Filter, Gate, Max, Mix, Rank, Soft, Std
 from learnpool.functional import adaptive_pool2d
 
 NESTED = Mix(Mix(Max(), Avg(), 0.3), Mix(Avg(), Max(), 0.9, learn=False), 0.6)
@@ -38,6 +38,16 @@ def test_derivatives_inside_and_at_the_borders():
     assert gradgradcheck(lambda x, mix: adaptive_pool2d(x, NESTED, mix, 2), (x, mix))
     border = torch.tensor([1.0, 0.0], dtype=torch.float64)  # of a proportion: there its own gradient has a rule
     assert gradcheck(lambda x: adaptive_pool2d(x, NESTED, border, 2), (x,))
+
+
+@pytest.mark.parametrize("tree", [MIXED, NESTED, Gate(Soft(), Avg(), by=Std())], ids=str)
+def test_a_compiled_pool_is_the_same_and_warns_of_nothing(tree):
+    torch.compiler.reset()
+    net, x = AdaptivePool2d(tree, 1), distinct(2, 3, 7, 9, dtype=torch.float32)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x), net(x))
+    ours, theirs = (torch.autograd.grad(f(x).sum(), [*net.parameters()]) for f in (compiled, net))
+    assert_close(ours, theirs)
 
 
 def test_layers_replace_a_networks_last_pool():

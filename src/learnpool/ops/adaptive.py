@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional as F
 
 from ..program import Kind, Op, Program, decode
@@ -29,9 +30,8 @@ _AVG_POOLS: tuple[Callable[..., Any], ...] = (F.adaptive_avg_pool1d, F.adaptive_
 
 def pool(name: str, x: Tensor, tree: Tree, mix: Tensor, output_size: Any, dims: int) -> Tensor:
     """``tree`` over the regions of ``F.adaptive_max_pool2d``; ``mix`` is ``[M, C|1, *output|1]``."""
-    check_tree(name, tree)
+    program = check_tree(name, tree)
     size = get_output_size(name, x, output_size, dims)
-    program = decode(tree.program)
     check_parameter(name, "mix", mix, x, program.mixes, x.shape[-dims - 1], size, ())
     wide = clamp_mix(mix, program.domains, choose_form()).to(get_accumulation_dtype(x.dtype))
     rows = append_constants(wide, wide, program, ())[1]
@@ -77,14 +77,16 @@ def _iter_regions(x: Tensor, theta: Tensor | None, size: Sequence[int]) -> Itera
             yield cells, theta[index]
 
 
-def check_tree(name: str, tree: Any) -> None:
-    """Raise unless every leaf of ``tree`` works on windows of any size."""
+def check_tree(name: str, tree: Any) -> Program:
+    """The program of ``tree``, every leaf of which has to work on windows of any size."""
     if not isinstance(tree, Tree):
         raise TypeError(f"{name}: tree must be a tree such as Mix(Max(), Avg()), got {tree!r}")
-    program = decode(tree.program)
+    find = decode.__wrapped__ if is_compiling() else decode  # Dynamo warns of a cache, and does not use it
+    program = find(tree.program)
     if any(node.op == Op.GATE for node in program.nodes) or any(r.weight >= 0 for r in program.responses):
         wanted = "windows of many sizes have no taps: tree must be without Filter, Rank, Blur, and Gate needs by=…"
         raise ValueError(f"{name}: {wanted}, got {tree!r}")
+    return program
 
 
 def expand_output_size(name: str, output_size: Any, dims: int) -> tuple[int | None, ...]:

@@ -8,7 +8,6 @@ where it leads back inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -79,7 +78,7 @@ def _map_rows(f: Callable[..., Tensor], domains: Sequence[Domain], rows: Tensor,
     """``f(row, low, high, *other rows)`` of every row; in one call where all have one domain."""
     if not domains:
         return rows
-    if _are_equal(tuple(domains)):
+    if domains.count(domains[0]) == len(domains):
         return rows if domains[0] == UNBOUNDED else f(rows, *domains[0], *others)
     return torch.stack(
         [
@@ -87,11 +86,6 @@ def _map_rows(f: Callable[..., Tensor], domains: Sequence[Domain], rows: Tensor,
             for m, domain in enumerate(domains)
         ]
     )
-
-
-@lru_cache(maxsize=256)
-def _are_equal(domains: tuple[Domain, ...]) -> bool:
-    return len(set(domains)) == 1
 
 
 class Clamp(torch.autograd.Function):

@@ -21,6 +21,7 @@ BAD = {
     "only": (lambda: (modules(), {"only": "pool9"}), ValueError, "convert: no pool matches only='pool9'; the pools are: 3, 6, 7, 8"),
     "skip": (lambda: (modules(), {"skip": ["3", "pool9"]}), ValueError, "convert: no pool matches skip='pool9'"),
     "only a number": (lambda: (modules(), {"only": 3}), TypeError, "convert: only takes name patterns and functions of a layer, got 3"),
+    "first without a convolution": (lambda: (modules(), {"pool": "mixed", "replace": ("global",), "first": "3"}), ValueError, r"^convert: no pool matches first='3'; replace=\('global',\) finds no strided convolution$"),
     "all skipped": (lambda: (modules(), {"skip": "*"}), ValueError, "convert: nothing to replace in Sequential: 3, 6: your choice: skip=; 7, 8: "),
     "only a left one": (lambda: (modules(), {"only": "8"}), ValueError, "convert: nothing to replace in Sequential: 3, 6: your choice"),
     "replace": (lambda: (modules(), {"replace": ("min",)}), ValueError, r"convert: replace must be a tuple of 'max', 'avg', 'global', 'strided', 'shortcut', got \('min',\)"),

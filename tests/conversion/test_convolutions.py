@@ -485,11 +485,29 @@ def test_quantisation_by_graph_leaves_what_the_report_names():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_network_that_is_prepared_for_quantisation_is_not_reachable():
-    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1)).eval()
-    net.qconfig = get_default_qconfig("x86")
-    prepare(net, inplace=True)
+@pytest.mark.parametrize("by_graph", [False, True])
+def test_a_network_that_is_prepared_for_quantisation_is_refused(by_graph):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.MaxPool2d(2)).eval()
+    if by_graph:
+        net = quantize_fx.prepare_fx(net, get_default_qconfig_mapping("x86"), (X,))
+    else:
+        net.qconfig = get_default_qconfig("x86")
+        prepare(net, inplace=True)
+    for kinds in (ALL, ("max",)):
+        with pytest.raises(ValueError, match="^convert: convert the network first, then prepare it for quantisation$"):
+            convert(net, "filter", replace=kinds)
+
+
+def test_a_convolution_that_will_be_quantised_is_not_reachable():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1))
+    net[0].qconfig = get_default_qconfig("x86")
     with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
+        convert(net, "filter", replace=ALL)
+
+
+def test_an_exported_network_is_refused():
+    net = torch.export.export(make(), (X,)).module()
+    with pytest.raises(ValueError, match="^convert: convert the network first, then export it$"):
         convert(net, "filter", replace=ALL)
 
 
@@ -499,7 +517,7 @@ def test_an_example_does_not_touch_a_network_that_is_prepared_for_training_in_in
     net.qconfig = get_default_qat_qconfig("x86")
     net = prepare_qat(net)
     old = {name: value.clone() for name, value in net.state_dict().items()}
-    with pytest.raises(ValueError, match="0: prepared for quantisation: convert the network first, then prepare it"):
+    with pytest.raises(ValueError, match="convert the network first, then prepare it for quantisation"):
         convert(net, "filter", replace=ALL, example=X)  # observers resize their buffers
     assert_close(net.state_dict(), old)
 
@@ -592,10 +610,9 @@ def test_what_is_no_strided_convolution():
     assert read_convolution(nn.Conv2d(3, 4, 3, (1, 2))).stride == (1, 2)
 
 
-def test_one_who_asks_for_pools_hears_of_strided_convolutions():
-    with pytest.raises(
-        ValueError, match=r"its 3 strided convolutions and 2 shortcut convolutions: replace=\('strided', 'shortcut'\)$"
-    ):
+def test_one_who_asks_for_pools_hears_of_all_other_places():
+    counts = "1 global pool, 4 strided convolutions, 2 shortcut convolutions and 1 shortcut pool"
+    with pytest.raises(ValueError, match=rf"; its {counts}: replace=\('global', 'strided', 'shortcut'\)$"):
         convert(make())
     both = r"; its 1 global pool and 1 strided convolution: replace=\('global', 'strided'\)$"
     with pytest.raises(ValueError, match=both):

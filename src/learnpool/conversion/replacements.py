@@ -141,7 +141,8 @@ def _select(sites: list[PoolSite], choice: Choice | None, argument: str, replace
             matches = {id(pool) for pool in sites if any(_match_name(name, rule) for name in pool.names or [pool.name])}
             if not matches:
                 names = ", ".join(pool.name for pool in sites)
-                raise ValueError(f"convert: no pool matches {argument}={rule!r}; the pools are: {names}")
+                there = f"the pools are: {names}" if sites else f"replace={replace!r} finds no strided convolution"
+                raise ValueError(f"convert: no pool matches {argument}={rule!r}; {there}")
         elif callable(rule):
             asked = [pool for pool in sites if pool.original is not None and pool.kind in replace]
             matches = {id(pool) for pool in asked if rule(get_old_layer(pool))}

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from .. import observation, sharing
-from ..formatting import format_count
+from ..formatting import format_count, join_words
 from ..names import parse
 from ..starts import STARTS
 from ..tree import Tree
 from .attachments import move_attachments, move_back
-from .convolutions import Slice, read_convolution
+from .convolutions import Convolution
 from .costs import count_multiply_adds, describe_new, describe_other_place
 from .optimizers import GroupUpdate, check_optimizers, plan_group_updates
 from .pool_sites import find_sites
@@ -32,8 +32,9 @@ from .report import Report, Row
 from .routing import ACTIVATION, ELSEWHERE, get_routes, route, unroute
 from .sites import PoolSite
 from .source import pads_by_hand
-from .torch_pools import GlobalPool, TorchPool
+from .torch_pools import TorchPool
 
+_OBSERVERS = ("torch.ao.quantization.observer", "torch.ao.quantization.fake_quantize")
 KINDS = ("max", "avg", "global", "strided", "shortcut")
 
 
@@ -101,14 +102,14 @@ def convert(
         where = (
             "" if example is not None else " among its modules and the calls its source shows; example= shows others"
         )
-        raise ValueError(f"convert: {type(model).__name__} has no pools{where}{_suggest_kinds(model, [], replace)}")
+        raise ValueError(f"convert: {type(model).__name__} has no pools{where}{_suggest_kinds(model, replace)}")
     apply_choices(sites, only, skip, tuple(replace), first, min_channels)
     if after == "activation":
         move_behind_activations(model, sites)
     replacements = plan_replacements(model, sites, Request(pool, share, start, example is not None))
     if not replacements:
         again = "; learnpool.restore(model) puts the old pools back"
-        hint = again if list_swaps(model) else _suggest_kinds(model, sites, replace)
+        hint = again if list_swaps(model) else _suggest_kinds(model, replace)
         raise ValueError(f"convert: nothing to replace in {type(model).__name__}: {_format_reasons(sites)}{hint}")
     updates = plan_group_updates(model, replacements, optimizer_list)
     _apply(model, sites, replacements, updates)
@@ -144,17 +145,15 @@ def _format_reasons(sites: list[PoolSite]) -> str:
     return "; ".join(f"{', '.join(which)}: {reason}" for reason, which in names.items())
 
 
-def _suggest_kinds(model: nn.Module, sites: list[PoolSite], replace: Sequence[str]) -> str:
+def _suggest_kinds(model: nn.Module, replace: Sequence[str]) -> str:
     """What else shrinks this network's maps, for one who asked for its pools."""
-    found = [f"{site.kind} pool" for site in sites if type(site.original) in (GlobalPool, Slice)]
-    convolutions = filter(None, map(read_convolution, model.modules()))
-    found += [f"{convolution.kind} convolution" for convolution in convolutions]
-    found = [what for what in found if what.split()[0] not in replace]
+    others = [site for site in find_sites(model, KINDS) if site.replaceable and site.kind not in replace]
+    found = [(site.kind, "convolution" if type(site.original) is Convolution else "pool") for site in others]
     if not found:
         return ""
-    whats = sorted(set(found), key=lambda what: KINDS.index(what.split()[0]))
-    counts = " and ".join(format_count(found.count(what), what) for what in whats)
-    return f"; its {counts}: replace={tuple(what.split()[0] for what in whats)!r}"
+    whats = sorted(set(found), key=lambda what: (KINDS.index(what[0]), what[1]))
+    counts = join_words([format_count(found.count(what), " ".join(what)) for what in whats])
+    return f"; its {counts}: replace={tuple(dict.fromkeys(kind for kind, _ in whats))!r}"
 
 
 def _check_model(name: str, model: Any) -> None:
@@ -183,6 +182,10 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
         raise ValueError("convert: convert the network first, then compile it")
     if not {*kinds} <= {"max", "avg"} and isinstance(model, torch.jit.ScriptModule):
         raise ValueError("convert: convert the network first, then script or trace it")
+    if any(type(module).__module__.startswith(_OBSERVERS) for module in model.modules()):
+        raise ValueError("convert: convert the network first, then prepare it for quantisation")
+    if isinstance(model, torch.fx.GraphModule) and "torch.ops.aten." in model.code:
+        raise ValueError("convert: convert the network first, then export it")
     starts_as_before = start == "same" or (start is None and not {*kinds} <= {"max", "avg"})
     if starts_as_before and any(p.is_meta for p in model.parameters()):
         raise ValueError(

@@ -24,7 +24,9 @@ The same networks, and more of timm that have no max pool. Every one has to pass
   they were, so the outputs in eval() are the original's up to rounding: *distance* is ‖new − old‖ / ‖old‖, and less
   than 1e-4. Convolutions keep their `stride`, `kernel_size`, `padding` and `out_channels`.
 - `convert(net, "mixed", replace=("global",))` after that begins as the mean.
-- Other weights in the pools give other outputs, and a training pass gives every one of them a finite gradient.
+- Other weights in the pools give other outputs, and a training pass gives every one of them a finite gradient. Layers
+  that the network has and never runs (in PSPNet, the last two stages of its encoder) get pools without one; the
+  report says so.
 - The original's state_dict loads with `strict=False`, and only the pools' keys are missing.
 - `learnpool.restore` gives back the original's state_dict and outputs, bit for bit.
 - Where a backend is named, `torch.compile(fullgraph=True)` with it agrees with the uncompiled network; where ONNX is,
@@ -56,7 +58,8 @@ def check_places(name: str) -> dict[str, Any]:
     require(not keys.unexpected_keys and set(keys.missing_keys) == learned, "only the pools' keys missing")
     compiled, exported = check_compiled(name, net, x), check_exported(name, net, x)
     if replaced:
-        check_training(copy.deepcopy(net), x, expected)
+        idle = tuple(row.name for row in replaced if "never reached" in row.reason)
+        check_training(copy.deepcopy(net), x, expected, idle)
         learnpool.restore(net)
     require(list(net.state_dict()) == list(original.state_dict()), "the state_dict's keys after restore")
     require(are_equal(run(net, x, False), expected), "the outputs after restore")
@@ -86,14 +89,14 @@ def iter_convolutions(net: nn.Module) -> list[tuple[str, Any]]:
     return [(key, m) for key, m in net.named_modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
 
 
-def check_training(net: nn.Module, x: Tensor, expected: list[Tensor]) -> None:
-    """A gradient for every pool; then other outputs with other pools."""
+def check_training(net: nn.Module, x: Tensor, expected: list[Tensor], idle: tuple[str, ...]) -> None:
+    """A gradient for every pool but the idle ones; then other outputs with other pools."""
     sum(out.float().square().mean() for out in flatten(net.train()(x))).backward()
     with torch.no_grad():
         for swap in list_swaps(net):
             for parameter in swap.new.parameters():
                 is_finite = parameter.grad is not None and bool(parameter.grad.isfinite().all())
-                require(is_finite, f"a finite gradient for {swap.name}")
+                require(is_finite or swap.name.startswith(idle), f"a finite gradient for {swap.name}")
                 parameter.add_(0.1)
     for buffer in net.buffers():
         require(not buffer.is_floating_point() or bool(buffer.isfinite().all()), "finite statistics")

@@ -147,7 +147,7 @@ def _format_reasons(sites: list[PoolSite]) -> str:
 
 def _suggest_kinds(model: nn.Module, replace: Sequence[str]) -> str:
     """What else shrinks this network's maps, for one who asked for its pools."""
-    others = [site for site in find_sites(model, KINDS) if site.replaceable and site.kind not in replace]
+    others = [site for site in find_sites(model, KINDS, None) if site.replaceable and site.kind not in replace]
     found = [(site.kind, "convolution" if type(site.original) is Convolution else "pool") for site in others]
     if not found:
         return ""

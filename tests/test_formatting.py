@@ -13,6 +13,7 @@ from learnpool.formatting import (
     format_number,
     format_percent,
     format_pip_install,
+    format_range,
     format_table,
 )
 
@@ -24,6 +25,13 @@ def test_a_number(value, text):
 
 def test_digits_of_a_number():
     assert [format_number(-12.345, digits) for digits in (0, 1, 3)] == ["−12", "−12.3", "−12.345"]
+
+
+def test_an_interval_shows_on_which_side_of_zero_it_ends():
+    assert format_range(-1.2, 0.4) == "−1.20 … 0.40"
+    assert format_range(-1.348, -0.002) == "−1.35 … −0.002"
+    assert format_range(0.00031, 2) == "0.0003 … 2.00"
+    assert format_range(0, 0) == "0.00 … 0.00"
 
 
 @pytest.mark.parametrize(

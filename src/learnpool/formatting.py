@@ -21,8 +21,9 @@ def format_number(value: float, digits: int = 2) -> str:
 
 
 def format_range(low: float, high: float) -> str:
-    """``−1.20 … 0.40``."""
-    return f"{format_number(low)} … {format_number(high)}"
+    """``−1.20 … 0.40``; an end close to zero has more digits, such as ``−0.002``, so that its side of zero shows."""
+    ends = [next((digits for digits in range(2, 7) if round(end, digits)), 2) for end in (low, high)]
+    return f"{format_number(low, ends[0])} … {format_number(high, ends[1])}"
 
 
 def format_mean(values: Sequence[float]) -> str:

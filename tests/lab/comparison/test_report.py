@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from browser import render
+from learnpool.formatting import format_range
 from learnpool.lab.comparison import charts, report
 from learnpool.lab.comparison.comparison import read_comparison
 from learnpool.lab.runs.run import RunError
@@ -43,8 +44,8 @@ def test_every_number_of_the_table(written):
     text = visible(path.read_text())
     for line in compared.pools[1:]:
         difference, test = line.difference, line.difference.test
-        row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {difference.mean:.2f} {test.low:.2f} … {test.high:.2f}"
-        assert row.replace("-", "−") in text
+        row = f"{line.pool} {line.mean:.2f} ± {line.spread:.2f} {difference.mean:.2f} ".replace("-", "−")
+        assert row + format_range(test.low, test.high) in text
         assert f"{line.pool} {line.pool_parameters:,} {line.extra_parameters:+,} {line.seconds:.2f}" in text
     assert "max 0 – " in text
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...explanation.measurement import explain
 from ...explanation.tables import describe_pool
-from ...formatting import format_count, format_mean, format_number, format_percent, format_pip_install
+from ...formatting import format_count, format_mean, format_number, format_percent, format_pip_install, format_range
 from ...parameters import TreeParameters
 from .. import files
 from ..data.catalog import SOURCES
@@ -49,7 +49,7 @@ def render(c: Comparison) -> str:
     environment = make_environment("comparison")
     environment.filters |= {"number": format_number, "percent": partial(format_percent, sign=True)}
     environment.filters |= {"counted": format_count, "error": format_error, "outlook": format_outlook}
-    environment.filters |= {"p_value": format_p, "mean": format_mean}
+    environment.filters |= {"p_value": format_p, "mean": format_mean, "interval": format_range}
     paper, step = read_paper_errors(c), 100 / c.first.result.images["validation"]
     pictures = {
         "errors": charts.draw_errors(c, {pool: error[0] for pool, error in paper.items() if error is not None}),

@@ -32,7 +32,9 @@ The same networks, and more of timm that have no max pool. Every one has to pass
 - Where a backend is named, `torch.compile(fullgraph=True)` with it agrees with the uncompiled network; where ONNX is,
   onnxruntime agrees with the exported one.
 
-Not reachable is a mean in a forward that walks over its submodules, so that it cannot be given one more.
+Left are calls that the example never reaches: timm's squeeze-and-excitation blocks can add a maximum, which these
+networks switch off. Not reachable is a mean in a forward with a function that walks over submodules (timm's
+`checkpoint_seq`): they might be the network's own, so it is not given one more.
 *multiply-adds* are those of these places, of one image, before and after.
 
 """

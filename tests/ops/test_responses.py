@@ -109,6 +109,7 @@ LEARNED = [
     Blur(),
     Median(),
 ]
+MEANS = [Soft(1.5), Soft(-0.7), LogSumExp(2.0), LogSumExp(0.3), Power(3.0), Power(2.5, absolute=True)]
 LEAVES = [*LEARNED, Soft(-2.0, learn=False), Power(2.0, learn=False, absolute=True)]
 
 
@@ -219,6 +220,50 @@ def test_windows_of_many_taps(tree, layout):
     """Kernels keep what each tap weighs only while there are few of them."""
     x = distinct(1, 17, 13, 15).float().contiguous(memory_format=layout) + 2.5
     assert_float32_gradients_agree(tree, x, W(6, 3, 2).of())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("share", ["layer", "channel"])
+@pytest.mark.parametrize("tree", MEANS, ids=str)
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (12, 3), (-20, 0.1), (30, 30), (1000, 1)], ids=str)
+def test_means_of_small_and_large_numbers(offset, scale, tree, share, layout):
+    """Regions share exponentials of their cells where float32 has room for them; elsewhere each takes its own."""
+    torch.manual_seed(0)
+    x = (torch.randn(2, 20, 45, 37) * scale + offset).contiguous(memory_format=layout)
+    window = W(5, 2, 2).of()
+    weight, mix = parameters(tree, window, share, x.shape[1], tuple(x.shape[2:]))
+    weight, mix = weight.float(), make_mix(tree, torch.float32).expand_as(mix).contiguous()
+    program = tree.fit(window.kernel)
+    y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
+    grad = torch.randn(y.shape)
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, program, *window.arguments, [True] * 3)
+    weight, mix, grad = weight.double(), mix.double(), grad.double()
+    assert_close(y, reference.forward(x.double(), weight, mix, program, window).float())
+    wanted = reference.backward(grad, x.double(), weight, mix, program, window)
+    assert_close(ours[0], wanted[0].float())
+    noise = 1e-6 * float(grad.norm() * x.abs().max())  # of so many numbers of this size, added up
+    assert_close(ours[2], wanted[2].float(), rtol=1e-5, atol=noise)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels_last"])
+@pytest.mark.parametrize("tree", [*MEANS, Gate(Soft(0.5), Power(2.5), by=LogSumExp(1.5))], ids=str)
+@pytest.mark.parametrize("place", [(3, 5), (40, 50), (69, 2)], ids=str)
+@pytest.mark.parametrize("bad", [90.0, 1e30])
+def test_a_cell_that_is_too_large_for_shared_exponentials(bad, place, tree, layout):
+    """It may be in any piece of a plane, and windows of later pieces reach into those before."""
+    torch.manual_seed(0)
+    x = torch.rand(1, 16, 70, 61)
+    x[:, 3, place[0], place[1]] = bad
+    x = x.contiguous(memory_format=layout)
+    window, mix = W(9, 1, 4).of(), make_mix(tree, torch.float32)
+    weight, program = torch.zeros(0, 1, 1, 1, 9, 9), tree.fit((9, 9))
+    y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
+    assert_close(y, reference.forward(x, weight, mix, program, window))
+    grad = torch.randn(y.shape)
+    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, program, *window.arguments, [True] * 3)
+    theirs = reference.backward(grad, x, weight, mix, program, window)
+    assert_close(ours[0], theirs[0])
+    assert_close(ours[2], theirs[2], rtol=1e-4, atol=1e-2)  # sums
 
 
 @pytest.mark.parametrize("tree", LEAVES, ids=str)

@@ -14,6 +14,7 @@ struct Cell {
   Mask<A> lacks;  // the bits of -inf where there is no cell, else 0
   Vec<A> w;
   Lane<A> tap;
+  Vec<A> derived[3];  // what the unit derives of x
 
   // v where there is a cell, else 0.
   template <bool LACKS>
@@ -27,7 +28,7 @@ struct Cell {
   }
 };
 
-// The slots of taps, for gather; none in forward, and none of units that compute these numbers again if there are many taps.
+// The slots of taps, for gather; none in forward.
 template <class A>
 struct TapSlots {
   A* first = nullptr;
@@ -61,7 +62,6 @@ struct SlotsAt {
   A* first;
   int64_t size;  // from one slot to the next
   Mask<A> live;
-  bool keeps_taps = false;
 
   INLINE Vec<A> load(int64_t s) const { return LEARNPOOL_ISA::load<Vec<A>>(first + s * size); }
   INLINE void store(int64_t s, Vec<A> v) const { LEARNPOOL_ISA::store(first + s * size, MASKED ? (Vec<A>)((Mask<A>)v & live) : v); }
@@ -70,10 +70,9 @@ struct SlotsAt {
 // What most units begin with: one pass, one slot, and what reaches the response goes on as it is.
 template <class A>
 struct Unit {
-  static constexpr int PASSES = 1, SLOTS = 1, TAP_SLOTS = 0;
+  static constexpr int PASSES = 1, SLOTS = 1, TAP_SLOTS = 0, DERIVED = 0;
   static constexpr bool DOT = false;          // a cell gets c w
   static constexpr bool PLAIN = false;        // send() only passes on what reaches it
-  static constexpr bool RECOMPUTES = false;   // has no slots for taps if there are many
   static constexpr bool OWN_WEIGHTS = false;  // treats weights in its own way
   static constexpr bool SAMPLED = false;      // needs random numbers
 
@@ -98,16 +97,15 @@ struct Winner : Unit<A> {
     slots.store(1, (Vec<A>)winner);
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A>, Vec<A>, Lane<A> tap) {
-    return (Mask<A>)slots.load(1) == tap ? slots.load(0) : Vec<A>{};
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
+    return (Mask<A>)slots.load(1) == cell.tap ? slots.load(0) : Vec<A>{};
   }
 };
 
 // How many numbers a unit keeps for the taps of a region.
 template <class U>
 constexpr int64_t count_tap_slots(int64_t taps, bool backward) {
-  constexpr int64_t FEW = 32;
-  return !backward || (U::RECOMPUTES && taps > FEW) ? 0 : U::TAP_SLOTS * taps;
+  return backward ? U::TAP_SLOTS * taps : 0;
 }
 
 }  // namespace learnpool::LEARNPOOL_ISA

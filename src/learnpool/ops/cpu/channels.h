@@ -54,24 +54,25 @@ class ImagePooling {
   A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
   Items::Box box_{};            // of the present item
   A* slice_ = nullptr;
-  bool direct_ = true;  // cells and their gradients are used where they are
-  // Else both go through a window: so many cells from window_begin_ on, those before loaded_ read. Outputs that need later cells
-  // push it on; the gradients it leaves behind are rounded and written to memory.
+  bool direct_ = true;    // cells and their gradients are used where they are
+  bool derives_ = false;  // units derive numbers of cells, which are kept in a window
+  // If not direct, both go through a window, too: so many cells from window_begin_ on, those before loaded_ read. Outputs that need
+  // later cells push it on; the gradients it leaves behind are rounded and written to memory.
   std::vector<int64_t> pending_;  // by row of outputs: the first cell that it or a later row meets
   int64_t window_cells_ = 0, window_begin_ = 0, loaded_ = 0;
-  A *cells_ = nullptr, *gradients_ = nullptr;
+  A *cells_ = nullptr, *gradients_ = nullptr, *derived_ = nullptr;
   const T* x_ = nullptr;  // of the present image, from the first channel of the item on
   T* gradient_ = nullptr;
 
   void set_lanes(int64_t lanes) {
     if (lanes == image_.lanes) return;
     image_.lanes = lanes;
-    direct_ = std::is_same_v<T, A> && lanes == image_.width;
+    derives_ = image_.derived_count > 0 && image_.may_be_fast();
+    direct_ = std::is_same_v<T, A> && lanes == image_.width && (!derives_ || lanes == call_.pool.channels);
     tables_.forget(cell_step());
     std::fill_n(values_, image_.responses.size, A(0));
-    if (direct_) return;
-    if (cells_ == nullptr) take_window();
-    std::fill_n(cells_, window_cells_ * image_.width, A(0));
+    if (has_window() && window_cells_ == 0) take_window();
+    if (!direct_) std::fill_n(cells_, window_cells_ * image_.width, A(0));
   }
 
   // At least twice what a row of outputs needs, so that a cell moves once at most.
@@ -87,8 +88,10 @@ class ImagePooling {
     }
     const int64_t in_cache = WINDOW_BYTES / (image_.width * int64_t(sizeof(A)));
     window_cells_ = std::min(pool.cells(), std::max(in_cache, 2 * needed));
-    cells_ = image_.scratch.template take<A>(window_cells_ * image_.width);
-    if (backward_ && pool.input_grad) gradients_ = image_.scratch.template take<A>(window_cells_ * image_.width);
+    const int64_t size = image_.derived_step = window_cells_ * image_.width;
+    cells_ = image_.scratch.template take<A>(size);
+    if (backward_ && pool.input_grad) gradients_ = image_.scratch.template take<A>(size);
+    derived_ = image_.scratch.template take<A>(size * image_.derived_count);
   }
 
   void set_mix(int64_t region) {
@@ -122,7 +125,7 @@ class ImagePooling {
     window_begin_ = loaded_ = 0;
     clear_gradients(0, direct_ ? pool.cells() : window_cells_);
     for (int64_t row = 0; row < pool.d.out * pool.h.out; ++row) {
-      if (!direct_) load_cells(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
+      if (has_window()) load_cells(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
       for (int64_t ow = 0; ow < pool.w.out;) ow += pool_band(n, row, ow);
     }
     if (direct_ || gradient_ == nullptr) return;
@@ -130,8 +133,10 @@ class ImagePooling {
     write_gradients(pool.cells() - window_begin_);
   }
 
+  bool has_window() const { return !direct_ || derives_; }
   int64_t cell_step() const { return direct_ ? call_.pool.channels : image_.width; }
-  // Where cell `window_begin_` is, and its gradient.
+  // Where a cell is, counted from these, and its gradient.
+  int64_t find_cell(int64_t cell) const { return direct_ ? cell * call_.pool.channels : (cell - window_begin_) * image_.width; }
   const A* first_cell() const {
     if constexpr (std::is_same_v<T, A>) return direct_ ? x_ : cells_;
     else return cells_;
@@ -153,10 +158,12 @@ class ImagePooling {
   void push_window(int64_t end, int64_t pending) {
     while (end > window_begin_ + window_cells_) {
       const int64_t finished = std::min(pending - window_begin_, window_cells_), kept = window_cells_ - finished;
-      copy_row(cells_ + finished * image_.width, cells_, kept * image_.width);
-      if (gradient_ != nullptr) {
+      auto shift = [&](A* cells) { copy_row(cells + finished * image_.width, cells, kept * image_.width); };
+      for (int64_t k = 0; derives_ && k < image_.derived_count; ++k) shift(derived_ + k * image_.derived_step);
+      if (!direct_) shift(cells_);
+      if (!direct_ && gradient_ != nullptr) {
         write_gradients(finished);
-        copy_row(gradients_ + finished * image_.width, gradients_, kept * image_.width);
+        shift(gradients_);
         clear_gradients(kept, window_cells_);
       }
       window_begin_ += finished;
@@ -168,10 +175,16 @@ class ImagePooling {
     push_window(end, pending);
     loaded_ = std::max(loaded_, window_begin_);
     if (end <= loaded_) return;
-    const T* from = x_ + loaded_ * call_.pool.channels;
-    A* to = cells_ + (loaded_ - window_begin_) * image_.width;
-    const int64_t count = end - loaded_;
+    const int64_t first = loaded_, count = end - first, place = (first - window_begin_) * image_.width;
     loaded_ = end;
+    if (!direct_) read_cells(x_ + first * call_.pool.channels, cells_ + place, count);
+    const int64_t together = image_.per_lane ? 1 : count;  // else they have the same theta
+    for (int64_t i = 0; derives_ && i < count; i += together) {
+      image_.derive_cells(first_cell() + find_cell(first + i), derived_ + place + i * image_.width, together * image_.width);
+    }
+  }
+
+  void read_cells(const T* from, A* to, int64_t count) const {
     if (is_dense()) return convert_row<A>(from, to, count * image_.lanes);
     for (int64_t i = 0; i < count; ++i) convert_row<A>(from + i * call_.pool.channels, to + i * image_.width, image_.lanes);
   }
@@ -200,7 +213,7 @@ class ImagePooling {
     const int64_t first = (n * pool.outputs() + region) * pool.channels + box_.c0;
     A* values = find_values(first, count);
     image_.values = values == values_ ? nullptr : values;
-    const bool finite = memory.finite_weights && compute<false>(outputs, band, values);
+    const bool finite = image_.may_be_fast() && compute<false>(outputs, band, values);
     if (!finite) compute<true>(outputs, band, values);
     if (!backward_) {
       if (values == values_) write_values(first, count);
@@ -227,9 +240,10 @@ class ImagePooling {
     ImageOutput<A>& output = outputs_[i];
     output.table = i > 0 && across.is_same(outputs_[i - 1].table->across) ? outputs_[i - 1].table : tables_.find(down, across);
     if (output.table == nullptr) return false;
-    const int64_t place = (down.first + across.first - window_begin_) * cell_step();
-    output.x = first_cell() + place;
-    output.dx = gradient_ == nullptr ? nullptr : first_gradient() + place;
+    const int64_t cell = down.first + across.first;
+    output.x = first_cell() + find_cell(cell);
+    output.dx = gradient_ == nullptr ? nullptr : first_gradient() + find_cell(cell);
+    output.derived = derived_ + (cell - window_begin_) * image_.width;
     const A n = A(output.table->count), divisor = A(std::max<int64_t>(1, down.divisor * across.divisor));
     Responses<A>& responses = image_.responses;
     if (responses.n[output.at] != n) std::fill_n(responses.n + output.at, image_.width, n);

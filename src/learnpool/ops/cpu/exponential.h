@@ -78,6 +78,14 @@ INLINE Vec<A> raise_two(Vec<A> z) {
   }
 }
 
+// 2^(x t); NaN unless that is between 2^-120 and 2^60, so that sums of it, their inverses and what reaches them are finite. Of the
+// product only what is above the nearest integer counts, and where there are fused multiply-adds it is not rounded before.
+INLINE Vec<float> raise_two_to_product(Vec<float> x, Vec<float> t) {
+  const Vec<float> shifted = x * t + 12582912.0f, n = shifted - 12582912.0f;
+  const Mask<float> power = (Mask<float>)evaluate(POWER_OF_TWO, x * t - n) + ((Mask<float>)shifted << 23);
+  return (n > -120.0f) & (n < 60.0f) ? (Vec<float>)power : broadcast<float>(std::numeric_limits<float>::quiet_NaN());
+}
+
 // log2(1 + f) / f by powers of f: for 1 + f in [sqrt(1/2), sqrt(2)) with a relative error of at most 2.6e-8, from -1/31 to 1/16 of
 // 1.2e-7.
 constexpr float LOGARITHM[] = {1.442695f,    -0.72134733f, 0.48091063f,  -0.36070368f, 0.28791624f,

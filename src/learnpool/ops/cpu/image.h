@@ -34,10 +34,11 @@ struct TapTable {
 template <class A>
 struct ImageOutput {
   TapTable<A>* table;
-  int64_t at;       // its first channel in maps
-  const A* x;       // its first cell
-  A* dx;            // and that one's gradient, or null
-  const A* weight;  // parameters of its lanes, where they have their own
+  int64_t at;        // its first channel in maps
+  const A* x;        // its first cell
+  A* dx;             // and that one's gradient, or null
+  const A* derived;  // what units derive of it
+  const A* weight;   // parameters of its lanes, where they have their own
   A *dweight, *dmix;
   uint32_t number;  // in the image: for random picks
 };

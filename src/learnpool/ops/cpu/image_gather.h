@@ -66,23 +66,26 @@ template <class U, bool BEGINS, class A>
 void gather_alone(const Image<A>& image, int64_t r, const ImageBand<A>& band) {
   using V = Vec<A>;
   const Responses<A>& responses = image.responses;
-  const bool keeps_taps = count_tap_slots<U>(image.call.pool.taps(), true) > 0;
   for (int64_t o = 0; o < band.count; ++o) {
     const ImageOutput<A>& output = band.outputs[o];
+    const A* derived = output.derived + image.derived[r] * image.derived_step;
     for (int64_t i = 0; i < output.table->count; ++i) {
       const CellTap& tap = output.table->taps[i];
       A* to = output.dx + tap.place;
       const A* before = BEGINS && tap.fresh ? image.zeros : to;
       for (int64_t c = 0; c < image.width; c += LANES<A>) {
-        const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}, keeps_taps};
-        V w{};
+        const SlotsAt<A, false> slots{responses.slot(r) + output.at + c, responses.size, {}};
+        Cell<A> cell;
+        cell.x = load<V>(output.x + tap.place + c);
+        cell.tap = Lane<A>(tap.tap);
+        for (int k = 0; k < U::DERIVED; ++k) cell.derived[k] = load<V>(derived + k * image.derived_step + tap.place + c);
         if constexpr (U::DOT) {
           const Parameter& strides = image.call.memory.weight;
           const int64_t row = image.call.pool.program.responses[r].weight;
-          w = image.per_lane ? load<V>(output.weight + row * strides.row + tap.tap * strides.tap + c)
-                             : broadcast<A>(output.table->weights[row * output.table->count + i]);
+          cell.w = image.per_lane ? load<V>(output.weight + row * strides.row + tap.tap * strides.tap + c)
+                                  : broadcast<A>(output.table->weights[row * output.table->count + i]);
         }
-        const V received = U::receive(slots, load<V>(output.x + tap.place + c), w, Lane<A>(tap.tap));
+        const V received = U::receive(slots, cell);
         store(to + c, load<V>(before + c) + received);
       }
     }

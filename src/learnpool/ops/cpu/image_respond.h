@@ -10,11 +10,12 @@
 namespace learnpool::LEARNPOOL_ISA {
 
 // The taps of a vector of channels; all of them exist.
-template <class A, bool PER_LANE>
+template <class U, class A, bool PER_LANE>
 struct ChannelTaps {
   const Image<A>& image;
   const ImageOutput<A>& output;
   int64_t c, row;  // first channel; row of weight, or -1
+  const A* derived;
 
   INLINE int64_t size() const { return output.table->count; }
   INLINE Cell<A> cell(int64_t i) const {
@@ -22,6 +23,7 @@ struct ChannelTaps {
     Cell<A> cell;
     cell.x = load<Vec<A>>(output.x + tap.place + c);
     cell.tap = Lane<A>(tap.tap);
+    for (int k = 0; k < U::DERIVED; ++k) cell.derived[k] = load<Vec<A>>(derived + k * image.derived_step + tap.place + c);
     if (row < 0) return cell;
     const Parameter& strides = image.call.memory.weight;
     if constexpr (PER_LANE) cell.w = load<Vec<A>>(output.weight + row * strides.row + tap.tap * strides.tap + c);
@@ -51,7 +53,10 @@ void Image<A>::respond_alone(const Image& image, const Pass<Image>& pass, const 
       region.tap_slots = responses.template tap_slots<U>(pass.response, at);
       if constexpr (U::OWN_WEIGHTS) image.describe_weights(output, response.weight, c, region);
       U unit = make_unit<U>(region);
-      add_taps<false>(unit, ChannelTaps<A, PER_LANE>{image, output, c, response.weight}, region);
+      add_taps<false>(unit,
+                      ChannelTaps<U, A, PER_LANE>{image, output, c, response.weight,
+                                                  output.derived + image.derived[pass.response] * image.derived_step},
+                      region);
       const Mask<A> live = load<Mask<A>>(responses.live + at);
       const V witness = unit.finish(region, SlotsAt<A, true>{responses.slot(pass.response) + at, responses.size, live});
       finite += (V)((Mask<A>)witness & live) * A(0);

@@ -1,5 +1,5 @@
-// Means with a number theta: soft, log-sum-exp and power. What each tap weighs is kept for gather, if there are few taps; else it
-// is computed again.
+// Means with a number theta: soft, log-sum-exp and power. If not careful, the exponential of a cell is derived once for all regions
+// that read it. Else it is taken of its distance to the region's extreme, and once more in gather.
 #pragma once
 
 #include "cell.h"
@@ -10,54 +10,72 @@
 
 namespace learnpool::LEARNPOOL_ISA {
 
-// What Soft and LogSumExp share: x* with the largest theta x, d = x - x*, e = exp(theta d), and sums of e, e d and e d^2. A cell
-// whose e is 0 counts for nothing, be it -inf.
+// What Soft and LogSumExp share: d = x - x*, e = exp(theta d), and sums of e, e d and e d^2. Careful: x* has the largest theta x,
+// and a cell whose e is 0 counts for nothing, be it -inf.
 template <class A, bool CAREFUL>
 struct Exponentials : Unit<A> {
-  static constexpr int PASSES = 2, TAP_SLOTS = 1;
-  static constexpr bool RECOMPUTES = true;
-  Vec<A> theta, star, key, e0, e1, e2;
-  Mask<A> found;
-  TapSlots<A> to;
+  static constexpr int PASSES = 2;
+  Vec<A> theta{}, star{}, key, e_star, e0{}, e1{}, e2{};
+  Mask<A> found{};
 
-  INLINE Exponentials() : theta{}, star{}, key(broadcast<A>(-std::numeric_limits<A>::infinity())), e0{}, e1{}, e2{}, found{} {}
-  // exp(theta d); 0 where it is smaller than any normal number. Not CAREFUL: at least about the smallest, so that a far cell would
-  // count; `find_witness` is infinite long before that shows, and where theta x overflows.
-  static INLINE Vec<A> weigh(Vec<A> theta, Vec<A> d) {
-    return CAREFUL ? exponentiate<A>(theta * d) : raise_two<A>(theta * LOG2E<A> * d);
-  }
+  INLINE Exponentials() : key(broadcast<A>(-std::numeric_limits<A>::infinity())), e_star(broadcast<A>(1)) {}
+
   template <int PASS>
   INLINE void begin(const Region<A>& region) {
     theta = region.theta;
-    to = region.tap_slots;
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
     if constexpr (PASS == 0) {
       const Vec<A> product = theta * cell.x;
-      Mask<A> wins = product > key;
-      if constexpr (CAREFUL) wins |= (product != product) | ~found;
-      wins = cell.template take<LACKS>(wins);
-      if constexpr (CAREFUL) found |= wins;
-      key = CAREFUL || LACKS ? (wins ? product : key) : larger(product, key);  // the same, but faster
+      const Mask<A> wins = cell.template take<LACKS>((product > key) | (product != product) | ~found);
+      found |= wins;
+      key = wins ? product : key;
       star = wins ? cell.x : star;
     } else {
-      Vec<A> d = cell.x - star;
-      const Vec<A> e = cell.template keep<LACKS>(weigh(theta, d));
-      if constexpr (CAREFUL) d = e == A(0) ? Vec<A>{} : d;
-      to.store(cell.tap, e);
+      const Vec<A> e = cell.template keep<LACKS>(exponentiate<A>(theta * (cell.x - star)));
+      const Vec<A> d = e == A(0) ? Vec<A>{} : cell.x - star;
       e0 += e;
       e1 += e * d;
       e2 += e * d * d;
     }
   }
-  INLINE Vec<A> find_witness(Vec<A> y) const { return y + key + e2 * A(1e30); }
-  // Of a cell, with slots 1: x*, 2: theta, then e of each tap.
-  template <int SLOTS, class Slots>
-  static INLINE void load(const Slots& slots, Vec<A> x, Lane<A> tap, Vec<A>& d, Vec<A>& e) {
-    d = x - slots.load(1);
-    e = slots.keeps_taps ? slots.load(SLOTS + tap) : weigh(slots.load(2), d);
-    if constexpr (CAREFUL) d = e == A(0) ? Vec<A>{} : d;
+  // Of a cell, with slots 1: x*, 2: theta.
+  template <class Slots>
+  static INLINE void load(const Slots& slots, const Cell<A>& cell, Vec<A>& d, Vec<A>& e) {
+    d = cell.x - slots.load(1);
+    e = exponentiate<A>(slots.load(2) * d);
+    d = e == A(0) ? Vec<A>{} : d;
+  }
+};
+
+// Not careful: e is exp(theta x), which is derived of x and 0 of a cell that does not exist; e* is that of x*.
+template <class A>
+struct Exponentials<A, false> : Unit<A> {
+  static constexpr int PASSES = 2, DERIVED = 1;
+  Vec<A> theta{}, star{}, e_star{}, e0{}, e1{}, e2{};
+
+  static INLINE void derive(Vec<A> x, Vec<A> theta, Vec<A>* to) { to[0] = raise_two_to_product(x, theta * LOG2E<A>); }
+  template <int PASS>
+  INLINE void begin(const Region<A>& region) {
+    theta = region.theta;
+  }
+  template <int PASS, bool LACKS>
+  INLINE void add(const Cell<A>& cell) {
+    const Vec<A> e = cell.derived[0], d = cell.x - star;
+    if constexpr (PASS == 0) {
+      star = e > e_star ? cell.x : star;
+      e_star = larger(e, e_star);
+    } else {
+      e0 += e;
+      e1 += e * d;
+      e2 += e * d * d;
+    }
+  }
+  template <class Slots>
+  static INLINE void load(const Slots& slots, const Cell<A>& cell, Vec<A>& d, Vec<A>& e) {
+    d = cell.x - slots.load(1);
+    e = cell.derived[0];
   }
 };
 
@@ -76,7 +94,7 @@ struct Soft : Exponentials<A, CAREFUL> {
     slots.store(3, inverse);
     slots.store(4, mean);
     slots.store(5, this->e2 * inverse - mean * mean);
-    return this->find_witness(mean);
+    return mean;
   }
   template <class Slots>
   static INLINE Vec<A> send(Vec<A> c, const Region<A>& region, const Slots& slots) {
@@ -86,9 +104,9 @@ struct Soft : Exponentials<A, CAREFUL> {
     return c * slots.load(5);
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A> tap) {
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
     Vec<A> d, e;
-    Exponentials<A, CAREFUL>::template load<SLOTS>(slots, x, tap, d, e);
+    Exponentials<A, CAREFUL>::load(slots, cell, d, e);
     return e * (slots.load(3) + slots.load(4) * d);
   }
 };
@@ -101,13 +119,13 @@ struct LogSumExp : Exponentials<A, CAREFUL> {
   INLINE LogSumExp() {}
   template <class Slots>
   INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
-    const Vec<A> log = take_logarithm<A>(this->e0 / region.n) / this->theta, y = this->star + log;
+    const Vec<A> log = take_logarithm<A>(this->e0 / (this->e_star * region.n)) / this->theta, y = this->star + log;
     slots.store(0, y);
     slots.store(1, this->star);
     slots.store(2, this->theta);
     slots.store(3, A(1) / this->e0);
     slots.store(4, (this->e1 / this->e0 - log) / this->theta);
-    return this->find_witness(y);
+    return y;
   }
   template <class Slots>
   static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
@@ -115,48 +133,47 @@ struct LogSumExp : Exponentials<A, CAREFUL> {
     return c * slots.load(4);
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A> tap) {
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
     Vec<A> d, e;
-    Exponentials<A, CAREFUL>::template load<SLOTS>(slots, x, tap, d, e);
+    Exponentials<A, CAREFUL>::load(slots, cell, d, e);
     return e * slots.load(3);
   }
 };
 
 // y = (mean u^theta)^(1/theta), u = x but at least 1e-6, or |x|: with r = u / max u, p = r^(theta-1), s = sum p r and t = sum p r
-// ln r, y = max u (s/n)^(1/theta). A cell gets c p y / (max u s), nothing below 1e-6; theta (y/theta) (t/s - ln(s/n)/theta). As
-// theta is at least 1, p is at most 1.
+// log2 r, y = max u (s/n)^(1/theta). A cell gets c p y / (max u s), nothing below 1e-6; theta (y/theta) (ln 2 t/s - ln(s/n)/theta).
+// As theta is at least 1, p is at most 1.
+template <class A, bool ABSOLUTE>
+struct Magnitude {
+  static constexpr A LEAST = A(1e-6);
+
+  static INLINE Vec<A> get(Vec<A> x) { return ABSOLUTE ? (x < A(0) ? -x : x) : x; }
+  static INLINE Vec<A> lift(Vec<A> x) { return larger(broadcast<A>(LEAST), get(x)); }  // NaN stays
+  // p with the sign of du/dx, 0 where u does not depend on x.
+  static INLINE Vec<A> weigh(Vec<A> x, Vec<A> p) { return get(x) <= LEAST ? Vec<A>{} : ABSOLUTE ? (x < A(0) ? -p : p) : p; }
+};
+
 template <class A, bool CAREFUL, bool ABSOLUTE>
 struct Power : Unit<A> {
-  static constexpr int PASSES = 2, SLOTS = 4, TAP_SLOTS = 1;
-  static constexpr bool RECOMPUTES = true;
-  static constexpr A LEAST = A(1e-6);
-  Vec<A> top, inverse, s, t, theta;
-  TapSlots<A> to;
+  using U = Magnitude<A, ABSOLUTE>;
+  static constexpr int PASSES = 2, SLOTS = 4;
+  Vec<A> top, inverse{}, s{}, t{}, theta{};
 
-  INLINE Power() : top(broadcast<A>(LEAST)), inverse{}, s{}, t{}, theta{} {}
-  static INLINE Vec<A> get_magnitude(Vec<A> x) { return ABSOLUTE ? (x < A(0) ? -x : x) : x; }
-  // p with the sign of du/dx, 0 where u does not depend on x.
-  static INLINE Vec<A> weigh(Vec<A> x, Vec<A> p) {
-    return get_magnitude(x) <= LEAST ? Vec<A>{} : ABSOLUTE ? (x < A(0) ? -p : p) : p;
-  }
-  static INLINE Vec<A> lift(Vec<A> x) { return larger(broadcast<A>(LEAST), get_magnitude(x)); }  // NaN stays
+  INLINE Power() : top(broadcast<A>(U::LEAST)) {}
 
   template <int PASS>
   INLINE void begin(const Region<A>& region) {
     theta = region.theta;
-    to = region.tap_slots;
     if constexpr (PASS == 1) inverse = A(1) / top;
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
     if constexpr (PASS == 0) {
-      const Vec<A> u = get_magnitude(cell.x);  // 0 of a cell that does not exist
-      top = CAREFUL ? ((u > top) | (u != u) ? u : top) : larger(top, u);
+      const Vec<A> u = U::get(cell.x);  // 0 of a cell that does not exist
+      top = (u > top) | (u != u) ? u : top;
     } else {
-      const Vec<A> u = lift(cell.x);
-      const Vec<A> r = u * inverse, log = take_log2<A>(r), p = raise_two<A>((theta - A(1)) * log);
+      const Vec<A> r = U::lift(cell.x) * inverse, log = take_log2<A>(r), p = raise_two<A>((theta - A(1)) * log);
       const Vec<A> v = cell.template keep<LACKS>(p * r);
-      to.store(cell.tap, weigh(cell.x, p));
       s += v;
       t += v * log;
     }
@@ -178,9 +195,56 @@ struct Power : Unit<A> {
     return slope;
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A> tap) {
-    if (slots.keeps_taps) return slots.load(0) * slots.load(SLOTS + tap);
-    return slots.load(0) * weigh(x, raise_two<A>(slots.load(3) * take_log2<A>(lift(x) * slots.load(1))));
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
+    return slots.load(0) * U::weigh(cell.x, raise_two<A>(slots.load(3) * take_log2<A>(U::lift(cell.x) * slots.load(1))));
+  }
+};
+
+// Not careful: u^theta, log2 u and what the cell weighs, u^(theta-1), are derived of it.
+template <class A, bool ABSOLUTE>
+struct Power<A, false, ABSOLUTE> : Unit<A> {
+  using U = Magnitude<A, ABSOLUTE>;
+  static constexpr int PASSES = 2, SLOTS = 4, DERIVED = 3;
+  Vec<A> top{}, theta{}, log_star{}, s{}, t{};
+
+  static INLINE void derive(Vec<A> x, Vec<A> theta, Vec<A>* to) {
+    const Vec<A> u = U::lift(x), log = take_log2<A>(u);
+    to[0] = raise_two_to_product(log, theta);
+    to[1] = log;
+    to[2] = U::weigh(x, to[0] / u);
+  }
+  template <int PASS>
+  INLINE void begin(const Region<A>& region) {
+    theta = region.theta;
+    if constexpr (PASS == 1) log_star = take_log2<A>(top = U::lift(top));
+  }
+  template <int PASS, bool LACKS>
+  INLINE void add(const Cell<A>& cell) {
+    if constexpr (PASS == 0) {
+      top = larger(U::get(cell.x), top);  // 0 of a cell that does not exist
+    } else {
+      s += cell.derived[0];
+      t += cell.derived[0] * (cell.derived[1] - log_star);
+    }
+  }
+  template <class Slots>
+  INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
+    const Vec<A> e_star = raise_two_to_product(log_star, theta);
+    const Vec<A> log = take_logarithm<A>(s / (e_star * region.n)) / theta, y = top * exponentiate<A>(log);
+    slots.store(0, y);
+    slots.store(2, y / s);
+    slots.store(3, y / theta * (LN2<A> * t / s - log));
+    return y;
+  }
+  template <class Slots>
+  static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
+    const Vec<A> slope = c * slots.load(3);
+    slots.store(0, c * slots.load(2));
+    return slope;
+  }
+  template <class Slots>
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
+    return slots.load(0) * cell.derived[2];
   }
 };
 

@@ -31,6 +31,9 @@ struct Pipeline {
   int64_t learned_dots = 0;         // the first of them learn
   A* to_dot = nullptr;              // slot of the first, then by responses.size
   std::vector<int64_t> others;      // responses that are neither
+  std::vector<int64_t> derived;     // of each response: how many numbers the units before it derive of a cell
+  int64_t derived_count = 0;        // all of them
+  int64_t derived_step = 0;         // from one to the next
 
   // Maps of `size` places, `margin` of them before the first region; bands of at most `most` vectors.
   Pipeline(const Call& call, bool per_lane, Scratch& scratch, int64_t size, int64_t margin, int64_t most)
@@ -60,6 +63,28 @@ struct Pipeline {
     return region;
   }
 
+  // Whether units that are not careful may be tried: weights are finite, and all regions have the same theta.
+  bool may_be_fast() const { return call.memory.finite_weights && (derived_count == 0 || call.memory.mix.region == 0); }
+
+  // What units derive of `count` numbers from x on, lanes of a cell or neighbours in a row.
+  void derive_cells(const A* x, A* to, int64_t count, const Lane<A>* outside = nullptr) const {
+    for (int64_t r : others) {
+      with_unit<A, false>(call.pool.program.responses[r].kind, [&](auto unit) {
+        using U = typename decltype(unit)::Unit;
+        if constexpr (U::DERIVED > 0) {
+          const Row<A> theta = responses.theta(call.pool.program.responses[r].scalar, {0, 0});
+          A* first = to + derived[r] * derived_step;
+          for (int64_t i = 0; i < count; i += LANES<A>) {
+            Vec<A> numbers[U::DERIVED];
+            U::derive(load<Vec<A>>(x + i), theta.at(i), numbers);
+            if (outside != nullptr) numbers[0] = (Vec<A>)((Mask<A>)numbers[0] & (load<Mask<A>>(outside + i) == 0));
+            for (int k = 0; k < U::DERIVED; ++k) store(first + k * derived_step + i, numbers[k]);
+          }
+        }
+      });
+    }
+  }
+
   bool picks() const { return call.pool.program.responses[0].kind == Kind::Pick; }
 
   // A band whose responses are known: its values into `outputs`, or on from their gradients there. Returns whether all numbers were
@@ -75,6 +100,8 @@ struct Pipeline {
  private:
   void sort_response(int64_t r) {
     const Response& response = call.pool.program.responses[r];
+    derived.push_back(derived_count);
+    derived_count += with_unit<A, false>(response.kind, [](auto unit) -> int64_t { return decltype(unit)::Unit::DERIVED; });
     if (response.kind == Kind::Max) {
       to_max = responses.slot(r);
       winner = responses.slot(r, 1);
@@ -105,7 +132,12 @@ template <bool LACKS, int PASS = 0, class U, class Taps, class A>
 INLINE void add_taps(U& unit, const Taps& taps, const Region<A>& region) {
   const int64_t count = taps.size();
   unit.template begin<PASS>(region);
-  for (int64_t i = 0; i < count; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
+  if (U::DERIVED > 0 && count == 9) {  // little is done for each
+#pragma GCC unroll 9
+    for (int64_t i = 0; i < 9; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
+  } else {
+    for (int64_t i = 0; i < count; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
+  }
   if constexpr (PASS + 1 < U::PASSES) add_taps<LACKS, PASS + 1>(unit, taps, region);
 }
 

@@ -31,6 +31,7 @@ struct Plane : PlaneMemory<A>, Pipeline<A> {
   using Pipeline<A>::call;
   using Pipeline<A>::responses;
   A *x, *outputs, *gradients, *line;  // cells; values of outputs, or their gradients; gradients of cells; a row to widen halves
+  A* derived_cells;                   // what units derive of cells
   A *dense, *dot_weights;             // weights that all lanes share, [rows][taps] and [inner products][taps] without gaps
   const A *weight = nullptr, *mix = nullptr;
   A *dweight, *dmix;       // in the item's slice; backward only
@@ -48,6 +49,8 @@ struct Plane : PlaneMemory<A>, Pipeline<A> {
     const int64_t size = layout.maps * layout.map + LANES<A>;
     const bool halves = pool.type == Type::Half || pool.type == Type::BFloat16;
     x = scratch.take<A>(size);
+    derived_cells = scratch.take<A>(size * this->derived_count);
+    this->derived_step = size;
     gradients = scratch.take<A>(pool.backward ? size : 0);
     outputs = scratch.take<A>(layout.map + LANES<A>);
     line = scratch.take<A>(halves ? std::max(pool.cells(), pool.outputs()) : 0);  // with padding there may be more outputs

@@ -174,25 +174,26 @@ void gather_alone(const Plane<A>& plane, int64_t r, const Piece& piece) {
   using V = Vec<A>;
   const PlaneLayout<A>& layout = plane.layout;
   const Responses<A>& responses = plane.responses;
-  const A* slots = responses.slot(r);
-  const bool keeps_taps = count_tap_slots<U>(plane.call.pool.taps(), true) > 0;
+  const A *slots = responses.slot(r), *derived = plane.derived_cells + plane.derived[r] * plane.derived_step;
   for (int64_t m = 0; m < layout.maps; ++m) {
     const int64_t end = std::min(piece.to, layout.end[m]);
     for (int64_t i = piece.from; i < end; i += LANES<A>) {
       const int64_t place = m * layout.map + i;
-      const V x = load<V>(plane.x + place);
+      Cell<A> cell;
+      cell.x = load<V>(plane.x + place);
+      for (int k = 0; k < U::DERIVED; ++k) cell.derived[k] = load<V>(derived + k * plane.derived_step + place);
       V received = load<V>(plane.gradients + place);
       for (int64_t j = layout.begin[m]; j < layout.begin[m + 1]; ++j) {
         const int64_t t = layout.readers[j], at = i - layout.back[t];
-        const SlotsAt<A, false> there{const_cast<A*>(slots) + at, responses.size, {}, keeps_taps};
-        V w{};
+        const SlotsAt<A, false> there{const_cast<A*>(slots) + at, responses.size, {}};
+        cell.tap = Lane<A>(layout.number[t]);
         if constexpr (U::DOT) {
           const Parameter& strides = plane.call.memory.weight;
           const int64_t row = plane.call.pool.program.responses[r].weight, tap = layout.number[t];
-          w = plane.per_lane ? load<V>(plane.weight + row * strides.row + tap * strides.tap + at)
-                             : broadcast<A>(plane.dense[row * plane.call.pool.taps() + tap]);
+          cell.w = plane.per_lane ? load<V>(plane.weight + row * strides.row + tap * strides.tap + at)
+                                  : broadcast<A>(plane.dense[row * plane.call.pool.taps() + tap]);
         }
-        const V share = U::receive(there, x, w, Lane<A>(layout.number[t]));
+        const V share = U::receive(there, cell);
         // A cell that no region reads may be NaN.
         received += (V)((Mask<A>)share & load<Mask<A>>(responses.live + at));
       }

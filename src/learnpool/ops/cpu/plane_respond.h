@@ -11,10 +11,11 @@
 namespace learnpool::LEARNPOOL_ISA {
 
 // The taps of a vector of outputs. EDGE: some outputs or cells do not exist.
-template <class A, bool PER_LANE, bool EDGE>
+template <class U, class A, bool PER_LANE, bool EDGE>
 struct BlockTaps {
   const Plane<A>& plane;
-  int64_t at, row;  // first output; row of weight, or -1
+  int64_t at, row;   // first output; row of weight, or -1
+  const A* derived;  // of the first cell of the plane
 
   INLINE int64_t size() const { return plane.layout.taps; }
   INLINE Cell<A> cell(int64_t i) const {
@@ -22,6 +23,7 @@ struct BlockTaps {
     Cell<A> cell;
     cell.x = load<Vec<A>>(plane.x + shift);
     if constexpr (EDGE) cell.lacks = load<Mask<A>>(plane.layout.outside + shift);
+    for (int k = 0; k < U::DERIVED; ++k) cell.derived[k] = load<Vec<A>>(derived + k * plane.derived_step + shift);
     cell.tap = Lane<A>(number);
     if (row < 0) return cell;
     const Parameter& strides = plane.call.memory.weight;
@@ -47,7 +49,10 @@ INLINE Vec<A> respond_block(const Plane<A>& plane, const Response& response, int
   region.tap_slots = responses.template tap_slots<U>(r, at);
   if constexpr (U::OWN_WEIGHTS) plane.describe_weights(response.weight, at, region);
   U unit = make_unit<U>(region);
-  add_taps<EDGE>(unit, BlockTaps<A, PER_LANE, EDGE>{plane, at, response.weight}, region);
+  add_taps<EDGE>(
+      unit,
+      BlockTaps<U, A, PER_LANE, EDGE>{plane, at, response.weight, plane.derived_cells + plane.derived[r] * plane.derived_step},
+      region);
   const V witness = unit.finish(region, slots);
   return EDGE ? (V)((Mask<A>)witness & live) : witness;
 }

@@ -51,9 +51,9 @@ class PlanePooling {
   // The present plane in memory, and how many of its rows were read and written.
   const T *cells_, *grads_;
   T* out_;
-  int64_t rows_read_, outputs_done_, rows_written_;
+  int64_t rows_read_, positions_derived_, outputs_done_, rows_written_;
   size_t next_run_;
-  bool finite_, gathers_carefully_;  // whether the parameters are; whether a number of the plane was not
+  bool careful_now_;  // from the first number of the plane that is not finite on, or too large for units that are not careful
 
   void point_at_parameters(int64_t c, A* slice, int64_t channel_of_slice) {
     const Memory& memory = call_.memory;
@@ -92,10 +92,9 @@ class PlanePooling {
     if (pool.program.responses[0].kind == Kind::Pick) {
       plane_.key = make_plane_key(call_.memory.seeds[index / pool.channels], index % pool.channels);
     }
-    rows_read_ = outputs_done_ = rows_written_ = 0;
-    finite_ = call_.memory.finite_weights;
+    rows_read_ = positions_derived_ = outputs_done_ = rows_written_ = 0;
     next_run_ = 0;
-    gathers_carefully_ = !finite_;
+    careful_now_ = !plane_.may_be_fast();
     // A piece of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of
     // positions.
     const PlaneLayout<A>& layout = plane_.layout;
@@ -111,20 +110,24 @@ class PlanePooling {
   void pool_piece(const Piece& piece, bool last) {
     const int64_t first_output = outputs_done_;
     read_cells(piece, last);
+    if (plane_.derived_count > 0 && !careful_now_) derive_cells(piece);
     const int64_t end = count_outputs(piece, last);
     if (backward_) read_grads(first_output, end);
     outputs_done_ = end;
     const std::vector<Run>& runs = plane_.layout.runs;
     for (; next_run_ < runs.size() && runs[next_run_].begin < piece.end; ++next_run_) {
       const Run& run = runs[next_run_];
-      if (!finite_ || !pool_run<false>(run)) {
+      if (careful_now_) {
         pool_run<true>(run);
-        gathers_carefully_ = true;  // and later pieces too, as windows reach into them
+      } else if (!pool_run<false>(run)) {
+        careful_now_ = true;
+        // Those before too, as windows of this piece reach into them, and their slots have another meaning.
+        for (size_t i = backward_ ? 0 : next_run_; i <= next_run_; ++i) pool_run<true>(runs[i]);
       }
       if (backward_) commit_mix_grad(run);
     }
     if (!backward_) return write_outputs(first_output, end);
-    if (gathers_carefully_) gather<true>(plane_, piece);
+    if (careful_now_) gather<true>(plane_, piece);
     else gather<false>(plane_, piece);
     if (call_.pool.input_grad) write_input_grad(piece, last);
   }
@@ -160,6 +163,16 @@ class PlanePooling {
     }
     const A* cells = widen_row(cells_ + first * n, (rows_read_ - first) * n, plane_.line);
     move_rows<To::Scratch>(first, rows_read_, cells, plane_.x);
+  }
+
+  // What units derive of the cells that have been read.
+  void derive_cells(const Piece& piece) {
+    const PlaneLayout<A>& layout = plane_.layout;
+    const int64_t begin = positions_derived_, end = std::min(layout.map, piece.to + layout.margin);
+    for (int64_t first = begin; first < layout.maps * layout.map; first += layout.map) {
+      plane_.derive_cells(plane_.x + first, plane_.derived_cells + first, end - begin, layout.outside + first);
+    }
+    positions_derived_ = end / LANES<A> * LANES<A>;
   }
 
   // Rows of outputs that are complete when a band is done (forward), or that it needs (backward).

@@ -101,8 +101,8 @@ struct Rank : Unit<A> {
     return total;
   }
   template <class Slots>
-  static INLINE V receive(const Slots& slots, V, V, Lane<A> tap) {
-    const V share = slots.load(1 + tap), product = slots.load(0) * share;
+  static INLINE V receive(const Slots& slots, const Cell<A>& cell) {
+    const V share = slots.load(1 + cell.tap), product = slots.load(0) * share;
     return CAREFUL ? (share == A(0) ? V{} : product) : product;
   }
   // add(k, what weight k gets).

@@ -7,7 +7,8 @@
 //   begin<PASS>, add<PASS, LACKS>   LACKS: some of the cells may not exist; x is then 0
 //   finish(region, slots)     writes the slots; returns a number that is infinite or NaN where a unit that is not CAREFUL is wrong
 //   send(c, region, slots)    from c, what reaches the response, to what its cells need; returns the gradient of theta
-//   receive(slots, x, w, tap) what one cell gets
+//   receive(slots, cell)      what one cell gets
+//   DERIVED, derive(x, theta, to)   numbers of a cell that do not depend on the region, computed once; the first is 0 of no cell
 // theta is the learned number of a unit, w the weight of a tap, n the cells of a region that exist. A unit that is not CAREFUL may
 // assume that all numbers are finite. DOT: a cell gets c w, which is gathered together with the others of this sort.
 #pragma once
@@ -85,7 +86,7 @@ struct Avg : Unit<A> {
     return Vec<A>{};
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A>, Vec<A>, Lane<A>) {
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>&) {
     return slots.load(0);
   }
 };
@@ -107,8 +108,8 @@ struct Dot : Unit<A> {
     return total;
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A>, Vec<A> w, Lane<A>) {
-    return slots.load(0) * w;
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
+    return slots.load(0) * cell.w;
   }
 };
 
@@ -169,9 +170,9 @@ struct Std : Unit<A> {
     return Vec<A>{};
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A>) {
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
     const Vec<A> scale = slots.load(0);
-    return scale == A(0) ? Vec<A>{} : scale * (x - slots.load(1));
+    return scale == A(0) ? Vec<A>{} : scale * (cell.x - slots.load(1));
   }
 };
 

@@ -111,8 +111,9 @@ struct Expect : Unit<A>, Likelihoods<A> {
     return Vec<A>{};
   }
   template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, Vec<A> x, Vec<A>, Lane<A>) {
-    const Vec<A> slope = slots.load(1), rise = slope == A(0) ? Vec<A>{} : A(2) * x * slope;  // an infinite cell may be in no region
+  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
+    const Vec<A> slope = slots.load(1), x = cell.x;
+    const Vec<A> rise = slope == A(0) ? Vec<A>{} : A(2) * x * slope;  // an infinite cell may be in no region
     return slots.load(0) + (x > A(0) ? rise - slots.load(2) : Vec<A>{});
   }
 };

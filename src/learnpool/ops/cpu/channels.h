@@ -28,7 +28,7 @@ class ImagePooling {
     outputs_.resize(image_.outputs);
     values_ = scratch.take<A>(image_.outputs * image_.width);
     for (int64_t i = 0; i < image_.outputs; ++i) outputs_[i].at = i * image_.width;
-    image_.upcoming.step = divide_up(call.pool.w.stride * LANES<A> * int64_t(sizeof(A)), 64) * 64;
+    image_.upcoming.step = divide_up(call.pool.w.stride * LANES<A> * int64_t(sizeof(T)), 64) * 64;
     if (image_.per_lane) mix_ = scratch.take<A>(call.pool.program.mix_rows() * image_.responses.size);
   }
 
@@ -207,7 +207,8 @@ class ImagePooling {
     }
     if (memory.weight.region != 0) tables_.set_weights(*outputs_[0].table, region);
     if (memory.mix.region != 0) set_mix(region);
-    look_ahead(row, ow + count);
+    if (has_window()) look_ahead(row + 1, ow);
+    else look_ahead(row, ow + count);
     const ImageBand<A> outputs{outputs_.data(), count};
     const Band band{0, count * image_.width};
     const int64_t first = (n * pool.outputs() + region) * pool.channels + box_.c0;
@@ -258,13 +259,14 @@ class ImagePooling {
     return true;
   }
 
-  // The cells that the band after this one is the first to meet, if outputs from `ow` of a row on are next.
+  // The cells that a band to come is the first to meet, from `ow` of a row on: the next one, but through a window cells pass by
+  // rows, and the next row is wanted.
   void look_ahead(int64_t row, int64_t ow) {
     const Pooling& pool = call_.pool;
     Upcoming& upcoming = image_.upcoming;
     upcoming.count = 0;
     if (ow == pool.w.out) ow = 0, ++row;
-    if (!direct_ || !is_dense() || row == int64_t(output_taps_.rows.size())) return;
+    if (!is_dense() || row == int64_t(output_taps_.rows.size())) return;
     const int64_t last = std::min(ow + image_.outputs, pool.w.out) - 1, cell_bytes = pool.channels * int64_t(sizeof(T));
     const Taps::List &down = output_taps_.rows[row], &left = output_taps_.columns[ow], &right = output_taps_.columns[last];
     if (left.fresh_begin == right.fresh_end) return;
@@ -272,7 +274,8 @@ class ImagePooling {
     for (int64_t i = down.fresh_begin; i < down.fresh_end && upcoming.count < upcoming.MOST; ++i) {
       const int64_t byte = (fresh[i] + first) * cell_bytes;
       upcoming.cells[upcoming.count] = reinterpret_cast<const char*>(x_) + byte;
-      upcoming.gradients[upcoming.count++] = gradient_ == nullptr ? nullptr : reinterpret_cast<const char*>(gradient_) + byte;
+      const bool writes = direct_ && gradient_ != nullptr;
+      upcoming.gradients[upcoming.count++] = writes ? reinterpret_cast<const char*>(gradient_) + byte : nullptr;
     }
     upcoming.bytes = (fresh[right.fresh_end - 1] + 1 - first) * cell_bytes;
   }

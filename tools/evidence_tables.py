@@ -19,9 +19,9 @@ STRIDED = Results(RESULTS / "strided" / "runs")
 SEEDS = 2
 
 
-def format_screening_table() -> Iterator[str]:
-    """Validation errors of `resnet9` at every rate, seed by seed; pools that were not run are left out."""
-    runs = screening.list_runs(Scale("cpu", SEEDS), "resnet9", "cifar10+")
+def format_screening_table(net: str) -> Iterator[str]:
+    """Validation errors at every rate, seed by seed; pools that were not run are left out."""
+    runs = screening.list_runs(Scale("cpu", SEEDS), net, "cifar10+")
     errors, rates = screening.read_errors(runs, SCREENED), sorted({run.rate[0] for run in runs})
     yield "| pools | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |"
     yield "|---" * (1 + len(rates)) + "|"

@@ -6,6 +6,7 @@ Run ``python tools/generate_docs.py``; with ``--check`` it writes nothing, and e
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import cpu_tables
@@ -25,7 +26,8 @@ BLOCKS: dict[str, Callable[[], Iterable[str]]] = {
     "gpu-check": gpu_tables.format_check_table,
     "baseline": run_tables.format_baseline_table,
     "pool-rate": run_tables.format_pool_rate_table,
-    "screening": evidence_tables.format_screening_table,
+    "screening": partial(evidence_tables.format_screening_table, "resnet9"),
+    "screening-fast": partial(evidence_tables.format_screening_table, "fast"),
     "confirmation": evidence_tables.format_confirmation,
     "strided": evidence_tables.format_strided_table,
     "why": evidence_tables.format_why_table,

@@ -105,11 +105,11 @@ def format_why_table() -> Iterator[str]:
 def format_robustness_table() -> Iterator[str]:
     """Errors on changed images and answers that one pixel changes: the pools of the first block and those beside it."""
     groups = figure_networks.list_networks(Scale("cpu", 5, ("cifar10+",), {"net": "resnet9"}), "cifar10+")
-    networks, moved = (CONFIRMED.measure_groups(groups, name, make=refuse) for name in ("invariance", "consistency"))
-    if not networks or not moved:
+    entries = [entry for runs in groups.values() for entry in CONFIRMED.find_all(runs)]
+    if not entries or not all({"invariance", "consistency"} <= entry.measured.keys() for entry in entries):
         yield "Not measured."
         return
-    entries = [entry for runs in groups.values() for entry in CONFIRMED.find_all(runs)]
+    networks, moved = (CONFIRMED.measure_groups(groups, name, make=refuse) for name in ("invariance", "consistency"))
     step = 100 / entries[0].result.images["test"]
     compared = invariance.compare_networks({label: list(seeds.values()) for label, seeds in networks.items()}, step)
     answers = {label: [statistics.fmean(one.values()) for one in seeds.values()] for label, seeds in moved.items()}

@@ -352,6 +352,28 @@ def test_torchscript(tmp_path):
     assert_close(gradients(loaded, first), gradients(net, first))
 
 
+class Counted(torch.Tensor):
+    """A tensor that notes the functions it meets."""
+
+    functions = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.functions.append(getattr(func, "__name__", ""))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@row("subclasses of Tensor: the result is one too, and `__torch_function__` sees each pool")
+def test_subclasses():
+    net, x = network()[1:], torch.randn(2, 4, 13, 13)
+    expected = gradients(net, x)
+    Counted.functions.clear()
+    y = net(x.as_subclass(Counted))
+    assert type(y) is Counted
+    assert Counted.functions.count("pool") == len(net)
+    assert_close(gradients(net, x.as_subclass(Counted)), expected)
+
+
 def test_the_table_lists_exactly_these_rows():
     text = (TESTS.parent / "docs" / "results" / "torch.md").read_text()
     listed = re.findall(r"^\| (.*?) \| \d+ \| (.*) \|$", text, re.MULTILINE)

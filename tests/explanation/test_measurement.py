@@ -365,21 +365,28 @@ def test_fields_by_name():
         explanation["pool3"]
 
 
+def test_a_network_without_learned_pools():
+    net = nn.Sequential(nn.MaxPool2d(2))
+    with pytest.raises(ValueError, match="^explain: the model has no learned pools; "):
+        learnpool.explain(net)
+    assert learnpool.statistics(net) == {}
+
+
+@pytest.mark.parametrize("function", ["explain", "statistics"])
 @pytest.mark.parametrize(
     ("model", "batch", "error", "message"),
     [
-        (lambda: nn.Sequential(nn.MaxPool2d(2)), None, ValueError, "explain: the model has no learned pools; "),
-        (lambda: "net", None, TypeError, "explain: model must be a module, got str"),
-        (lambda: GatedPool2d(2, share="channel"), None, ValueError, "explain: the pool has no parameters yet; run"),
-        (lambda: GatedPool2d(2, device="meta"), None, ValueError, "explain: the pool is on the meta device"),
-        (lambda: GatedPool2d(2), "images", TypeError, "explain: a batch must be a tensor, .* got str"),
-        (lambda: GatedPool2d(2), (), TypeError, "explain: a batch must be a tensor, .* got tuple"),
-        (lambda: GatedPool2d(2), {"x": 3}, TypeError, r"explain: a batch must hold a tensor, got \['x'\]"),
+        (lambda: "net", None, TypeError, "model must be a module, got str"),
+        (lambda: GatedPool2d(2, share="channel"), None, ValueError, "the pool has no parameters yet; run"),
+        (lambda: GatedPool2d(2, device="meta"), None, ValueError, "the pool is on the meta device"),
+        (lambda: GatedPool2d(2), "images", TypeError, "a batch must be a tensor, .* got str"),
+        (lambda: GatedPool2d(2), (), TypeError, "a batch must be a tensor, .* got tuple"),
+        (lambda: GatedPool2d(2), {"x": 3}, TypeError, r"a batch must hold a tensor, got \['x'\]"),
     ],
 )
-def test_bad_input(model, batch, error, message):
-    with pytest.raises(error, match=message):
-        learnpool.explain(model(), batch)
+def test_bad_input(model, batch, error, message, function):
+    with pytest.raises(error, match=f"^{function}: {message}"):
+        getattr(learnpool, function)(model(), batch)
 
 
 def test_an_empty_batch_says_nothing():

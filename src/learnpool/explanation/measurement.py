@@ -40,7 +40,7 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
     >>> learnpool.explain(net, images)["pool1"].gates[0].entropy
     >>> learnpool.explain(net, images).draw().savefig("pools.png")
     """
-    return _explain(model, batch, maps=True)
+    return _explain("explain", model, batch)
 
 
 def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
@@ -53,36 +53,37 @@ def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
     """
     if isinstance(model, nn.Module) and not any(isinstance(module, TreeParameters) for module in model.modules()):
         return {}
-    return _explain(model, batch, maps=False).statistics()
+    return _explain("statistics", model, batch).statistics()
 
 
-def _explain(model: nn.Module, batch: Any, maps: bool) -> Explanation:
-    modules = {name or type(pool).__name__: pool for name, pool in find_learned_pools(model)}
+def _explain(caller: str, model: nn.Module, batch: Any) -> Explanation:
+    """What ``caller`` needs; maps of gates are for ``explain`` alone."""
+    modules = {name or type(pool).__name__: pool for name, pool in find_learned_pools(caller, model)}
     if batch is None:
         return Explanation(tuple(_read_pools(modules)))
-    images = observation.get_images("explain", batch)
-    mapped = images if maps and images.dim() == 4 and len(images) else None
+    images = observation.get_images(caller, batch)
+    mapped = images if caller == "explain" and images.dim() == 4 and len(images) else None
     with observation.preserve_state(model), record_gates(modules, mapped) as sums:
-        observation.run_batch("explain", model, batch)
+        observation.run_batch(caller, model, batch)
     image = None if mapped is None else mapped[0].detach().to("cpu", torch.float32)
     in_order = {name: modules[name] for name in (*sums, *modules)}  # as they ran, then those that did not
     measured = [sums[pool.name].add_to(pool) if pool.name in sums else pool for pool in _read_pools(in_order)]
     return Explanation(tuple(measured), len(images), image)
 
 
-def find_learned_pools(model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
+def find_learned_pools(caller: str, model: nn.Module) -> Iterator[tuple[str, TreeParameters]]:
     """The learned pools of a network and their names; ValueError if there are none or they have no values yet."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"explain: model must be a module, got {type(model).__name__}")
+        raise TypeError(f"{caller}: model must be a module, got {type(model).__name__}")
     pools = [(name, module) for name, module in model.named_modules() if isinstance(module, TreeParameters)]
     if not pools:
-        raise ValueError("explain: the model has no learned pools; learnpool.convert(model) puts them in")
+        raise ValueError(f"{caller}: the model has no learned pools; learnpool.convert(model) puts them in")
     for name, pool in pools:
         for parameter in pool.parameters():
             if is_lazy(parameter):
-                raise ValueError(f"explain: {name or 'the pool'} has no parameters yet; run the model once")
+                raise ValueError(f"{caller}: {name or 'the pool'} has no parameters yet; run the model once")
             if parameter.is_meta:
-                raise ValueError(f"explain: {name or 'the pool'} is on the meta device and has no values")
+                raise ValueError(f"{caller}: {name or 'the pool'} is on the meta device and has no values")
     return iter(pools)
 
 

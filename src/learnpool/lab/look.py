@@ -45,7 +45,7 @@ def look(
     else:
         net = load_from_state_dict(checkpoint, model, "look")
         pixels = prepare_image(open_image(image), count_input_channels(net), size, mean, std)
-    find_learned_pools(net)  # refuses a network without them
+    find_learned_pools("explain", net)  # refuses a network without them
     try:
         explanation = explain(net, pixels[None])
     except (RuntimeError, TypeError, ValueError, IndexError) as error:

@@ -40,7 +40,7 @@ def explain(model: nn.Module, batch: Any = None) -> Explanation:
     >>> learnpool.explain(net, images)["pool1"].gates[0].entropy
     >>> learnpool.explain(net, images).draw().savefig("pools.png")
     """
-    return _explain("explain", model, batch)
+    return _explain("explain", model, batch, maps=True)
 
 
 def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
@@ -53,16 +53,15 @@ def statistics(model: nn.Module, batch: Any = None) -> dict[str, float]:
     """
     if isinstance(model, nn.Module) and not any(isinstance(module, TreeParameters) for module in model.modules()):
         return {}
-    return _explain("statistics", model, batch).statistics()
+    return _explain("statistics", model, batch, maps=False).statistics()
 
 
-def _explain(caller: str, model: nn.Module, batch: Any) -> Explanation:
-    """What ``caller`` needs; maps of gates are for ``explain`` alone."""
+def _explain(caller: str, model: nn.Module, batch: Any, maps: bool) -> Explanation:
     modules = {name or type(pool).__name__: pool for name, pool in find_learned_pools(caller, model)}
     if batch is None:
         return Explanation(tuple(_read_pools(modules)))
     images = observation.get_images(caller, batch)
-    mapped = images if caller == "explain" and images.dim() == 4 and len(images) else None
+    mapped = images if maps and images.dim() == 4 and len(images) else None
     with observation.preserve_state(model), record_gates(modules, mapped) as sums:
         observation.run_batch(caller, model, batch)
     image = None if mapped is None else mapped[0].detach().to("cpu", torch.float32)

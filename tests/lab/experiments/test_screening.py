@@ -26,7 +26,7 @@ def test_runs_go_seed_by_seed_and_rate_by_rate():
     rates = [rate for rate in (0.1, 0.2, 0.4) for _ in range(pools)]
     assert [run.rate[0] for run in runs] == 2 * rates + [0.05] * 4
     assert [run.pool for run in runs[-4:]] == ["max", "half", "gated", "Mix(Max(), Filter())"]
-    assert screening.list_rates(SCALE, "fast") == [0.75, 0.375, 1.5]
+    assert screening.list_rates(SCALE, "fast") == [0.75, 0.375, 1.5, 0.1875]
     assert len({run.id for run in runs}) == len(runs)
     common = {
         str(run.model_copy(update={"pool": "", "seed": 0, "rate": (1.0,)})) for run in runs if run.start == "spread"

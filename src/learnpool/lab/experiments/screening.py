@@ -30,7 +30,7 @@ ALWAYS_CONFIRMED = ("max", "half", "gated")
 FIRST_SEED = 10  # earlier ones were looked at when recipes were chosen
 NETS = ("resnet9", "fast")
 RATES = (1.0, 0.5, 2.0)  # multiples of the preset's, in the order of the runs
-MOVED_RATES = {"resnet9": (1.0, 2.0, 4.0)}  # so that the best for max lies inside
+MOVED_RATES = {"resnet9": (1.0, 2.0, 4.0), "fast": (1.0, 0.5, 2.0, 0.25)}  # so that the best for max lies inside
 FIRST_TRIED = {"resnet9": (0.5, ("max", "half", "gated", "Mix(Max,Filter)"))}  # a rate given up, and who has its runs
 FIELDS: dict[str, Mapping[str, Any]] = {"fast": {"pad": 2}}  # where a recipe's augmentation differs from the usual one
 

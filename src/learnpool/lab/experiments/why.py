@@ -28,6 +28,7 @@ NET, DATA = "resnet9", "cifar10+"
 FIRST_SEED = 105  # confirmed ones; the masks of hindsight were learned with the five before it
 TEACHERS = range(100, FIRST_SEED)
 GATED = {"rate": (0.2,)}  # the rates that screening chose
+HEIGHT = 2.1  # of the figure of masks, in inches
 Masks = Sequence[Sequence[float]]  # of each pool, row by row
 TABLE = ErrorTable(
     [
@@ -80,16 +81,18 @@ def build_page(scale: Scale, results: Results) -> Page:
 
 def draw_masks(masks: Sequence[Masks]) -> Figure:
     """The mean masks as heat maps, with their spread over seeds."""
-    means, spreads = (
-        average(masks),
-        [[statistics.stdev(t) for t in zip(*m, strict=True)] for m in zip(*masks, strict=True)],
-    )
-    with open_figure(2.1) as (figure, axes):
-        axes.set_axis_off()
-        for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
-            draw_mask(figure.add_axes((0.02 + place / 3, 0.13, 0.29, 0.75)), f"pool {place + 1}", mean, spread)
+    with open_figure(HEIGHT) as (figure, axes):
+        plot_masks(figure, axes, masks)
         svg = render_svg(figure, "Masks of gated pools after training")
     return Figure(svg, f"Masks after training, mean over {len(masks)} seeds: green towards max, violet towards average")
+
+
+def plot_masks(figure: Any, axes: Any, masks: Sequence[Masks]) -> None:
+    """A heat map for each pool, side by side."""
+    spreads = [[statistics.stdev(taps) for taps in zip(*of_pool, strict=True)] for of_pool in zip(*masks, strict=True)]
+    axes.set_axis_off()
+    for place, (mean, spread) in enumerate(zip(average(masks), spreads, strict=True)):
+        draw_mask(figure.add_axes((0.02 + place / 3, 0.13, 0.29, 0.75)), f"pool {place + 1}", mean, spread)
 
 
 def draw_mask(axes: Any, title: str, mean: Sequence[float], spread: Sequence[float]) -> None:

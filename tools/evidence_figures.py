@@ -1,6 +1,7 @@
-"""Draw docs/figures/forest.svg, what pools are worth over networks and settings: ``python tools/forest_figure.py``.
+"""Draw the figures of docs/results/evidence.md in docs/figures, from the studies: ``python tools/evidence_figures.py``.
 
-Everything comes from the studies in docs/results. Rows are exploratory but those of the protocol's confirmation.
+forest.svg is what pools are worth over networks and settings; its rows are exploratory but those of the protocol's
+confirmation. masks.svg is what gates had learned.
 """
 
 from pathlib import Path
@@ -8,14 +9,15 @@ from pathlib import Path
 import matplotlib as mpl
 
 from cpu_tables import RESULTS
-from learnpool.lab.comparison.charts import PLAIN
-from learnpool.lab.experiments import confirmation
+from learnpool.lab.comparison.charts import PLAIN, open_figure
+from learnpool.lab.experiments import confirmation, why
 from learnpool.lab.experiments.experiment import Scale
 from learnpool.lab.experiments.forest import Settings, draw_forest, list_rows, read_family
 from learnpool.lab.experiments.results import Results
 from paper_tables import SETTINGS, group_runs
 
-FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "forest.svg"
+FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+PLAINLY = {"metadata": {"Date": None}}
 BASELINES = ("max", "half")
 CONFIRMED = {("resnet9", "cifar10+"): "CIFAR-10, all images: ResNet-9, ¼ as wide, with batch normalisation"}
 OTHERS = {  # exploratory: what stands beside gated in each earlier study
@@ -45,6 +47,16 @@ def add(panels, title, family, *, primary):
         settings[title] = list_rows(family, baseline, primary=primary)
 
 
+def draw_masks(path):
+    """The masks that were measured of confirmed gated networks."""
+    confirmed = Results(RESULTS / "confirmation" / "runs")
+    masks = why.read_masks(Scale("cpu", changes={"net": why.NET}), confirmed)
+    with open_figure(why.HEIGHT) as (figure, axes):
+        why.plot_masks(figure, axes, masks)
+        figure.savefig(path, **PLAINLY)
+
+
 if __name__ == "__main__":
     with mpl.rc_context(PLAIN):
-        draw_forest(read_panels()).savefig(FIGURE, metadata={"Date": None})
+        draw_forest(read_panels()).savefig(FIGURES / "forest.svg", **PLAINLY)
+    draw_masks(FIGURES / "masks.svg")

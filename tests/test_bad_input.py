@@ -14,12 +14,14 @@ from learnpool import (
     GatedPool2d,
     GeMPool2d,
     LogSumExp,
+    LogSumExpPool2d,
     Max,
     MaxBlurPool2d,
     MixedPool2d,
     Pool2d,
     Power,
     Soft,
+    SoftPool2d,
     StochasticPool2d,
     TreePool2d,
     make_pool,
@@ -99,7 +101,10 @@ CASES = {
     "levels": (lambda: TreePool2d(3, levels=0), ValueError, "TreePool2d: levels must be at least 1, got 0"),
     # leaves and gates
     "power of zero": (lambda: Power(0), ValueError, r"Power: p must be a number in \[1, 64\], got 0"),
-    "negative power": (lambda: GeMPool2d(3, p=-1), ValueError, r"Power: p must be a number in \[1, 64\], got -1"),
+    "negative power": (lambda: GeMPool2d(3, p=-1), ValueError, r"GeMPool2d: p must be a number in \[1, 64\], got -1"),
+    "sharpness of a layer": (lambda: LogSumExpPool2d(3, r=0), ValueError, r"LogSumExpPool2d: r must be a number in \[0.1, 100\], got 0"),
+    "a number of text": (lambda: SoftPool2d(3, beta="1"), TypeError, "SoftPool2d: beta must be a finite float32 number, got '1'"),
+    "a switch of a layer": (lambda: GeMPool2d(3, absolute=1), TypeError, "GeMPool2d: absolute must be True or False, got 1"),
     "power of text": (lambda: Power("3"), TypeError, r"Power: p must be a number in \[1, 64\], got '3'"),
     "no sharpness": (lambda: LogSumExp(0), ValueError, r"LogSumExp: r must be a number in \[0.1, 100\], got 0"),
     "soft of NaN": (lambda: Soft(float("nan")), ValueError, "Soft: beta must be a finite float32 number, got nan"),
@@ -110,7 +115,7 @@ CASES = {
     "blur of minus one": (lambda: Blur([1, -1]), ValueError, r"Blur: values must be at least 0 and not all 0, got \[1.0, -1.0\]"),
     "by of text": (lambda: Gate(Max(), Avg(), by="max"), TypeError, r"Gate: by must be a tree such as Std\(\), got 'max'"),
     "bias without by": (lambda: Gate(Max(), Avg(), bias=True), ValueError, "Gate: bias=True needs a tree that decides"),
-    "no number given": (lambda: LF.pool2d(X, Soft(), None, None, 3), ValueError, "pool2d: the tree needs 1 rows of mix, got none"),
+    "no number given": (lambda: LF.pool2d(X, Soft(), None, None, 3), ValueError, "pool2d: the tree needs 1 row of mix, got none"),
     "name of a bad leaf": (lambda: make_pool("Power(0)", 3), ValueError, r"pool 'Power\(0\)': bad Power at column 1; Power: p must be"),
     # borders
     "border": (lambda: BlurPool2d(3, border="same"), ValueError, "BlurPool2d: border must be one of existing, zeros, reflect, got 'same'"),
@@ -123,7 +128,7 @@ CASES = {
     "no kernel": (lambda: GeMPool2d(), TypeError, "GeMPool2d: missing a required argument: 'kernel_size'"),
     "no kernel of a tree": (lambda: Pool2d(ODD), TypeError, "Pool2d: missing a required argument: 'kernel_size'"),
     "sharing of nothing": (lambda: MaxBlurPool2d(2, share="layer"), TypeError, "MaxBlurPool2d: got an unexpected keyword argument 'share'"),
-    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"Mix: a must be a number in \[0, 1\], got 2"),
+    "a of a layer": (lambda: MixedPool2d(3, a=2), ValueError, r"MixedPool2d: a must be a number in \[0, 1\], got 2"),
 }  # fmt: skip
 
 

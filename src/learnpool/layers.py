@@ -202,6 +202,14 @@ class NamedPool(WindowPool):
     tree: Tree
     __init__ = _take_tree_from_class(WindowPool.__init__)
 
+    @classmethod
+    def _plant(cls, node: type[Tree], *arguments: Any) -> Tree:
+        """``node(*arguments)``; a refusal begins with the layer's name instead of the node's."""
+        try:
+            return node(*arguments)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace(node.__name__, cls.__name__, 1)) from None
+
     def _tree_repr(self) -> str:
         return ""
 

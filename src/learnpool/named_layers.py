@@ -39,7 +39,7 @@ class _MixedPool(NamedPool):
 
     @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, a: float = 0.5, learn: bool = True, **options: Any) -> None:
-        WindowPool.__init__(self, Mix(Max(), Avg(), a, learn), kernel_size, *window, **options)
+        WindowPool.__init__(self, self._plant(Mix, Max(), Avg(), a, learn), kernel_size, *window, **options)
         self.a, self.learn = self.tree.a, self.tree.learn
 
 
@@ -117,7 +117,7 @@ class TreePool3d(_TreePool, Pool3d):
 class _SoftPool(NamedPool):
     @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, beta: float = 1.0, learn: bool = True, **options: Any) -> None:
-        WindowPool.__init__(self, Soft(beta, learn), kernel_size, *window, **options)
+        WindowPool.__init__(self, self._plant(Soft, beta, learn), kernel_size, *window, **options)
 
 
 class SoftPool1d(_SoftPool, Pool1d):
@@ -142,7 +142,7 @@ class SoftPool3d(_SoftPool, Pool3d):
 class _LogSumExpPool(NamedPool):
     @show_full_signature(NamedPool.__init__)
     def __init__(self, kernel_size: Size, *window: Any, r: float = 1.0, learn: bool = True, **options: Any) -> None:
-        WindowPool.__init__(self, LogSumExp(r, learn), kernel_size, *window, **options)
+        WindowPool.__init__(self, self._plant(LogSumExp, r, learn), kernel_size, *window, **options)
 
 
 class LogSumExpPool1d(_LogSumExpPool, Pool1d):
@@ -172,7 +172,7 @@ class _GeMPool(NamedPool):
         absolute: bool = False,
         **options: Any,
     ) -> None:
-        WindowPool.__init__(self, Power(p, learn, absolute), kernel_size, *window, **options)
+        WindowPool.__init__(self, self._plant(Power, p, learn, absolute), kernel_size, *window, **options)
 
 
 class GeMPool1d(_GeMPool, Pool1d):

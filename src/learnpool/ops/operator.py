@@ -169,7 +169,7 @@ def check_parameter(
         raise ValueError(f"{name}: {what} must have {lead + len(taps)} dimensions, got shape {list(p.shape)}")
     if p.shape[0] != rows:
         actual = f"shape {list(p.shape)}" if p.shape[0] else "none"
-        raise ValueError(f"{name}: the tree needs {rows} rows of {what}, got {actual}")
+        raise ValueError(f"{name}: the tree needs {rows} row{'s' * (rows != 1)} of {what}, got {actual}")
     if tuple(p.shape[lead:]) != tuple(taps):
         raise ValueError(f"{name}: {what} must have {format_size(taps)} taps, got {format_size(p.shape[lead:])}")
     for n, full in zip(p.shape[1:lead], (channels, *output), strict=True):

@@ -35,11 +35,29 @@ def test_a_reflected_border_is_a_padded_convolution(taps, size):
     assert_close(layer(x), expected)
 
 
+@pytest.mark.parametrize("layer", [BlurPool2d, MaxBlurPool2d])
+def test_a_reflected_border_is_exported_for_any_size(layer):
+    pool, size = layer(3, 2, 1, border="reflect"), {axis: torch.export.Dim(f"s{axis}", min=4) for axis in (2, 3)}
+    program = torch.export.export(pool, (torch.randn(2, 3, 9, 8),), dynamic_shapes=(size,))
+    for shape in ((2, 3, 9, 8), (2, 3, 12, 7)):
+        x = torch.randn(shape)
+        assert_close(program.module()(x), pool(x))
+
+
 @pytest.mark.parametrize("border", ["existing", "zeros", "reflect"])
 def test_max_blur_is_a_maximum_at_stride_1_and_then_a_blur(border):
     x = torch.randn(2, 3, 9, 8)
     expected = BlurPool2d(3, 2, 1, border=border)(F.max_pool2d(x, 2, 1))
     assert torch.equal(MaxBlurPool2d(2, border=border)(x), expected)
+
+
+@pytest.mark.parametrize("layer", [BlurPool2d, MaxBlurPool2d])
+@pytest.mark.parametrize("border", ["existing", "zeros", "reflect"])
+def test_the_output_has_the_dtype_of_the_input_under_autocast(layer, border):
+    pool, x = layer(3, 2, 1, border=border), torch.randn(1, 2, 7, 7, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(pool(x), pool(x.float()).bfloat16())
+        assert pool(x).dtype == torch.bfloat16
 
 
 def test_a_border_is_part_of_the_repr():

@@ -241,14 +241,16 @@ def _reflect(name: str, x: Tensor, window: Window) -> tuple[Tensor, Window]:
     """``x``, reflected as far as the windows reach over its edges, and the same window without padding."""
     dims = window.dims
     output, sizes = check_input(name, x, window)[-dims:], x.shape[-dims:]
-    axes = zip(output, window.kernel, window.stride, window.dilation, strict=True)
-    ends = [(o - 1) * s + d * (k - 1) + 1 for o, k, s, d in axes]
-    pads = [(p, max(p, end - p - n)) for p, end, n in zip(window.padding, ends, sizes, strict=True)]
+    pads = [(p, p) for p in window.padding]
+    if window.ceil_mode:  # else a traced size needs no guard
+        axes = zip(output, window.kernel, window.stride, window.dilation, strict=True)
+        ends = [(o - 1) * s + d * (k - 1) + 1 for o, k, s, d in axes]
+        pads = [(p, max(p, end - p - n)) for p, end, n in zip(window.padding, ends, sizes, strict=True)]
     if any(max(pair) >= n for pair, n in zip(pads, sizes, strict=True)):
         wanted, actual = format_size([max(pair) + 1 for pair in pads]), format_size(sizes)
         raise ValueError(f"{name}: border='reflect' needs an input of at least {wanted}, got {actual}")
     if any(map(any, pads)):
-        x = F.pad(x, [p for pair in reversed(pads) for p in pair], mode="reflect")
+        x = F.pad(x, [p for pair in reversed(pads) for p in pair], mode="reflect").to(x.dtype)  # autocast changes it
     return x, Window(window.kernel, window.stride, (0,) * dims, window.dilation)
 
 

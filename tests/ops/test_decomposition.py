@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from cases import MIXED, ODD, SHARES, TREES, W, distinct, draw_window, parameters
-from learnpool import Avg, Filter
+from learnpool import Avg, Blur, Filter
 from learnpool.ops import decomposition, reference, stochastic
 
 
@@ -42,6 +42,16 @@ def test_it_is_the_reference():
         window, mix = W(2).of(), torch.full((1, 1, 1, 1), a)
         expected = reference.forward(x, none, mix, MIXED.program, window)
         assert torch.equal(decomposition.forward(x, none, mix, MIXED.program, window), expected)
+
+
+@pytest.mark.parametrize("tree", [ODD, Avg(), Blur()], ids=str)
+def test_autocast_leaves_it_alone(tree):
+    """A convolution would run in bfloat16, where the operator computes in float32."""
+    window, x = W(3, 2, 1).of(), torch.randn(2, 3, 8, 7)
+    weight, mix = parameters(tree, window, "layer", 3, (8, 7), torch.float32)
+    expected = decomposition.forward(x, weight, mix, tree.fit((3, 3)), window)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(decomposition.forward(x, weight, mix, tree.fit((3, 3)), window), expected)
 
 
 @pytest.mark.parametrize("tree", [tree for tree in TREES if "Filter" in str(tree) or "Gate" in str(tree)], ids=str)

@@ -153,6 +153,10 @@ def count_cells(x: Tensor, window: Window, least: int = 1) -> Tensor:
 
 def _convolve(x: Tensor, w: Tensor, window: Window, padding: float = 0.0) -> Tensor:
     """``w · x`` of every region, w ``[C|1, 1, *kernel]``."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):  # it would convolve in half precision, the operator does not
+            return _convolve(x, w, window, padding)
     channels = x.shape[1]
     built_in = not padding and not window.ceil_mode  # the convolution can pad by itself
     padded, pad = (x, window.padding) if built_in else (_pad(x, window, padding), 0)

@@ -6,8 +6,24 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from cases import GATED, HALF, MIXED, distinct
-from learnpool import AdaptivePool1d, AdaptivePool2d, AdaptivePool3d, Avg, Blur, Filter, Gate, Max, Mix, Rank, Soft, Std
+from learnpool import (
+    AdaptivePool1d,
+    AdaptivePool2d,
+    AdaptivePool3d,
+    Avg,
+    Blur,
+    Filter,
+    Gate,
+    Max,
+    Mix,
+    Pool2d,
+    Rank,
+    Soft,
+    Std,
+)
 from learnpool.functional import adaptive_pool2d
+from learnpool.program import READINGS
+from learnpool.tree import from_program
 
 NESTED = Mix(Mix(Max(), Avg(), 0.3), Mix(Avg(), Max(), 0.9, learn=False), 0.6)
 
@@ -29,6 +45,13 @@ def test_any_maskless_tree():
     assert_close(adaptive_pool2d(x, NESTED, mix, 1), expected)
     assert_close(adaptive_pool2d(x, HALF, None, 1), (largest + mean) / 2)
     assert torch.equal(adaptive_pool2d(x, Max(), None, 2), F.adaptive_max_pool2d(x, 2))
+
+
+@pytest.mark.parametrize("code", [code for code, reading in READINGS.items() if not reading.taps], ids=str)
+def test_every_leaf_without_taps_is_the_pool_whose_window_is_the_map(code):
+    learned = [1] if READINGS[code].domain else []
+    tree, x = from_program([code, *learned]), distinct(2, 3, 4, 5, dtype=torch.float32)
+    assert_close(AdaptivePool2d(tree)(x), Pool2d(tree, (4, 5))(x))
 
 
 def test_derivatives_inside_and_at_the_borders():

@@ -101,7 +101,7 @@ def test_a_run_survives_its_file():
         ({"data": "photos-\udcff"}, r"^run: data: "),
         (
             {"net": "module"},
-            r"^run: net: wanted dsn, .*, googlenet-bn or package.module:function, got 'module'$",
+            r"^run: net: wanted dsn, .*, timm:NAME, torchvision:NAME or package.module:function, got 'module'$",
         ),
         ({"net": "a.b:c", "head_steps": 5}, r"^run: net: a.b:c has no heads for head_steps$"),
         ({"net": "alexnet", "head_steps": 5}, r"^run: net: alexnet has no heads for head_steps$"),

@@ -97,3 +97,8 @@ def test_a_damaged_result_is_named(packed):
 def test_nothing_to_pack(tmp_path):
     with pytest.raises(RunError, match="^pack: wanted a directory with finished runs, got "):
         pack_runs(tmp_path)
+    for name in ("run.json", "result.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(RunError, match="^pack: wanted a directory with finished runs, got the run "):
+        pack_runs(tmp_path)
+    assert not tmp_path.with_suffix(".jsonl").exists()

@@ -59,10 +59,10 @@ def count_repeats(call: Call, device: str = "cpu") -> int:
 def bench(benchmark: PoolBenchmark, out: Path) -> None:
     """Measure, print a table for each mode, write ``pools.json`` and ``pools.png``."""
     console = Console()
-    files.make_directory(out)
     machine = hardware.describe_machine(benchmark.device)  # before our own work is a part of the load
     steps = len(benchmark.shapes) * benchmark.rounds
-    with hardware.use_threads(benchmark.threads), progress.count_steps("timing", steps, console) as advance:
+    bar = progress.count_steps("timing", steps, console)
+    with files.keep_if_used(out), hardware.use_threads(benchmark.threads), bar as advance:
         timings = measure(benchmark, advance)
     summaries = summarize(timings)
     for mode in MODES:

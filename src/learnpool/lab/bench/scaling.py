@@ -144,9 +144,9 @@ def bench(benchmark: ScalingBenchmark, out: Path) -> None:
     """Measure, print a table, write ``scaling.json`` and ``scaling.png``."""
     points = benchmark.list_points()
     console = Console()
-    files.make_directory(out)
     machine = hardware.describe_machine()  # before our own work is a part of the load
-    with progress.count_steps("timing", len(points) * benchmark.rounds, console) as advance:
+    bar = progress.count_steps("timing", len(points) * benchmark.rounds, console)
+    with files.keep_if_used(out), bar as advance:
         times = measure(points, benchmark.rounds, advance)
     console.print(build_table(times))
     conditions = f"{benchmark}, best of {benchmark.rounds} rounds\n{hardware.format_machine(machine)}"

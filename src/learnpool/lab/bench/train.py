@@ -129,10 +129,10 @@ def time_pairs(benchmark: TrainBenchmark, advance: Callable[[], None]) -> Paired
 def bench(benchmark: TrainBenchmark, out: Path) -> None:
     """Time the pairs, print two sentences, write ``train.json``."""
     console = Console()
-    files.make_directory(out)
     machine = hardware.describe_machine()  # before our own work is a part of the load
     bar = progress.count_steps("training", benchmark.pairs, console)
-    with hardware.use_threads(benchmark.threads), torch.random.fork_rng(), bar as advance:
+    threads = hardware.use_threads(benchmark.threads)
+    with files.keep_if_used(out), threads, torch.random.fork_rng(), bar as advance:
         times = time_pairs(benchmark, advance)
     steps = summarize_ratio(times.hand, times.lab)
     share = statistics.median(

@@ -20,7 +20,7 @@ from .comparison import Comparison
 from .summary import PairedDifference, PoolSummary, Verdict
 
 
-def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, **changes: Any) -> list[Run]:
+def plan(name: str, data: Sequence[str], pools: Sequence[str], seeds: int, /, **changes: Any) -> list[Run]:
     """A run for every data set, pool and seed, the baseline first."""
     if odd := next((field for field in ("data", "pool", "seed") if field in changes), None):
         raise RunError(f"--set: {odd} is part of what is compared; see --data, --pools and --seeds")

@@ -27,6 +27,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from .. import files
 from .catalog import SOURCES
 from .loading import describe_unknown
 from .source import Remote
@@ -82,21 +83,20 @@ def fetch_file(remote: Remote, folder: Path, advance: Advance = lambda size: Non
     if target.is_file() and compute_md5(target) == remote.md5:
         advance(remote.size)
         return target
-    folder.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    reasons = []
-    for start in (mirror,) if mirror else remote.mirrors:
-        url = start.rstrip("/") + "/" + remote.file
-        try:
-            _fetch_from(url, remote, part, advance)
-        except MirrorError as reason:
-            reasons.append(f"{url}: {reason}")
-        except OSError as error:  # network errors are handled inside: this is the disk, and does not name the file
-            raise OSError(error.errno, error.strerror, str(part)) from None
-        else:
-            os.replace(part, target)
-            return target
-    raise DataError("; ".join(reasons))
+    part, reasons = target.with_name(target.name + ".part"), []
+    with files.keep_if_used(folder):
+        for start in (mirror,) if mirror else remote.mirrors:
+            url = start.rstrip("/") + "/" + remote.file
+            try:
+                _fetch_from(url, remote, part, advance)
+            except MirrorError as reason:
+                reasons.append(f"{url}: {reason}")
+            except OSError as error:  # network errors are handled inside: this is the disk, and does not name the file
+                raise OSError(error.errno, error.strerror, str(part)) from None
+            else:
+                os.replace(part, target)
+                return target
+        raise DataError("; ".join(reasons))
 
 
 def _fetch_from(url: str, remote: Remote, part: Path, advance: Advance) -> None:

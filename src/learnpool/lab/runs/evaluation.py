@@ -89,10 +89,11 @@ def evaluate_checkpoint(
     **options: Any,
 ) -> Evaluation:
     """``evaluate`` of a run directory or a state_dict on a data set or folder; ``crop`` is its size, mean and std."""
+    target = hardware.find_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     own = checkpoint.is_dir() and is_same_folder(read_run(checkpoint)[0].data, name)
     test, classes = data.load_test(name, data_dir, whole=not own)
     predictor = load_network(checkpoint, model, classes, *crop)
-    predictor.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    predictor.model.to(target)
     with hardware.use_threads(threads or torch.get_num_threads()):
         return evaluate(predictor, test, classes, views=views, **options)
 

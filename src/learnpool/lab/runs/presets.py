@@ -123,7 +123,7 @@ def adapt_fast(name: str, data: str) -> dict[str, Any]:
 PRESETS: dict[str, Callable[[str], dict[str, Any]]] = {"paper": paper, "modern": modern, "cpu": cpu}
 
 
-def preset(name: str, data: str, **changes: Any) -> Run:
+def preset(name: str, /, data: str, **changes: Any) -> Run:
     """The run of a preset for a data set, with some fields changed.
 
     >>> preset("cpu", "cifar10", pool="gated", seed=1).width

@@ -140,7 +140,7 @@ class Run(BaseModel):
     @model_validator(mode="after")
     def _check_combination(self) -> Run:
         if self.net not in OWN_NETS and not re.fullmatch(r"[\w.]+:\w+", self.net):
-            known = ", ".join(OWN_NETS)
+            known = f"{', '.join(OWN_NETS)}, timm:NAME, torchvision:NAME"
             raise ValueError(f"net: wanted {known} or package.module:function, got {self.net!r}")
         if self.factors == "dsn" and self.net != "dsn":
             raise ValueError(f"net: {self.net} has not DSN's factors")

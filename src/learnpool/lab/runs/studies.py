@@ -49,6 +49,8 @@ def pack_runs(out: Path) -> tuple[Path, int]:
 
     The directories stay: a study has no weights.
     """
+    if (out / "run.json").exists():
+        raise RunError(f"pack: wanted a directory with finished runs, got the run {out}")
     path = get_study_path(out)
     lines = read_study(path) if path.exists() else {}
     for result in sorted(out.glob("*/result.json")):

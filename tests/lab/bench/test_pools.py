@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -318,3 +319,12 @@ def test_a_compiler_that_fails_is_one_line(monkeypatch):
     with pytest.raises(OSError, match="^torch.compile fails here: InvalidCxxCompiler: none found$"):
         build_contestants(tiny(compiled=True), (2, 3, 8, 8))
     assert contestants.COMPILED not in [c.name for c in build_contestants(tiny(), (2, 3, 8, 8))]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line_that_names_the_chart(learnpool, tmp_path):
+    (tmp_path / "pools.png.part").symlink_to("/dev/full")
+    words = ["--shapes", "1x1x4x4", "--rounds", "1", "--pools", "half", "--out", str(tmp_path)]
+    status, _, error = learnpool("bench", "pools", *words)
+    assert (status, error) == (2, f"learnpool: No space left on device: {tmp_path / 'pools.png'}\n")
+    assert list(tmp_path.iterdir()) == []

@@ -70,7 +70,7 @@ def bench(benchmark: PoolBenchmark, out: Path) -> None:
     conditions = describe_conditions(benchmark, machine)
     console.print(f"{conditions}\n{FOOTNOTE}", highlight=False, style="dim")
     with mpl.rc_context(STYLE):
-        draw_chart(summaries, conditions).savefig(out / "pools.png", dpi=150)
+        files.save_figure(out / "pools.png", draw_chart(summaries, conditions), dpi=150)
     record = machine | {
         "settings": asdict(benchmark),
         "summary": [asdict(summary) for summary in summaries],

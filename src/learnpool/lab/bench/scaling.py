@@ -152,7 +152,7 @@ def bench(benchmark: ScalingBenchmark, out: Path) -> None:
     conditions = f"{benchmark}, best of {benchmark.rounds} rounds\n{hardware.format_machine(machine)}"
     console.print(conditions, highlight=False, style="dim")
     with mpl.rc_context(STYLE):
-        draw_sweeps(times, conditions).savefig(out / "scaling.png", dpi=150)
+        files.save_figure(out / "scaling.png", draw_sweeps(times, conditions), dpi=150)
     record = machine | {"settings": asdict(benchmark), "points": [asdict(point) for point in times]}
     files.write_json(out / "scaling.json", record)
     hardware.warn_if_busy(console, machine)

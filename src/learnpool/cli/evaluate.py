@@ -49,6 +49,8 @@ def evaluate(
 
     with report_usage_errors():
         numbers = parse_numbers("mean", mean), parse_numbers("std", std)
+        if out.is_dir() or not out.parent.is_dir():
+            raise ValueError(f"--out: wanted a file in a directory that exists, got {str(out)!r}")
         try:
             data = data or lab.read_data_name(checkpoint)
             evaluation = lab.evaluate_checkpoint(

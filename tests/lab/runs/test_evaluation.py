@@ -152,6 +152,7 @@ def test_the_command_and_its_page(trained, learnpool, tmp_path):
     ("more", "part"),
     [
         (["--views", "3"], "evaluate: --views must be 1 or 10, got 3"),
+        (["--views", "3", "--out", "nowhere/x.html"], "--out: wanted a file in a directory that exists"),
         (["--device", "gpu"], "--device: wanted cpu or cuda, got 'gpu'"),
         (["--size", "40"], "--size, --mean and --std are for a state_dict"),
     ],

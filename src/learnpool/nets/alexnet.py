@@ -11,8 +11,8 @@ from collections import OrderedDict
 
 from torch import nn
 
-from .initialization import check_init, initialize_kaiming
-from .sizes import compute_map_sizes, make_pools, scale_channels
+from ..ops.window import Window
+from .sizes import POOL, compute_map_sizes, initialize_by_kaiming, make_pools, scale_channels
 
 FEATURES = (96, 256, 384, 384, 256)  # channels of the convolutions
 HIDDEN = 4096
@@ -40,7 +40,9 @@ def alexnet(
     """
     c1, c2, c3, c4, c5 = (scale_channels("alexnet", c, width, groups=2) for c in FEATURES)
     hidden = scale_channels("alexnet", HIDDEN, width)
-    sizes = compute_map_sizes("alexnet", size, [[(11, 4, 0)], [], []])
+    sizes = compute_map_sizes(
+        "alexnet", size, 3, Window.of("alexnet", 2, POOL, 2, ceil_mode=True), Window.of("alexnet", 2, 11, 4)
+    )
     layers: dict[str, nn.Module] = {
         "conv1": nn.Conv2d(channels, c1, 11, stride=4),  # 227 -> 55
         "relu1": nn.ReLU(inplace=True),
@@ -75,9 +77,7 @@ def alexnet(
 
 def initialize(net: nn.Module, init: str) -> None:
     """Start values of Caffe's replication: N(0, 0.01), hidden layers N(0, 0.005), and some biases of 0.1."""
-    check_init("alexnet", init)
-    if init == "kaiming":
-        initialize_kaiming(net)
+    if initialize_by_kaiming("alexnet", net, init):
         return
     biases = dict.fromkeys(("conv2", "conv4", "conv5", "fc6", "fc7"), 0.1)
     for name, layer in net.named_children():

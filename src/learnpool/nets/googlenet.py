@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..ops.window import Window
 from .dsn import Votes
-from .initialization import check_init, initialize_kaiming
-from .sizes import compute_map_sizes, make_pools, scale_channels
+from .sizes import POOL, compute_map_sizes, initialize_by_kaiming, make_pools, scale_channels
 
 
 class Block(NamedTuple):
@@ -113,7 +113,8 @@ class GoogLeNet(nn.Module):
         convolution = partial(Convolution, batch_norm=batch_norm)
         blocks = {name: Block(*map(scale, block)) for name, block in BLOCKS.items()}
         c1, reduced, c2 = scale(64), scale(64), scale(192)
-        sizes = compute_map_sizes("googlenet", size, [[(7, 2, 3)], [], [], []])
+        pools = Window.of("googlenet", 2, POOL, 2, ceil_mode=True)
+        sizes = compute_map_sizes("googlenet", size, 4, pools, Window.of("googlenet", 2, 7, 2, 3))
 
         self.conv1 = convolution(channels, c1, 7, 2, 3)  # 224 -> 112
         self.norm1 = nn.Identity() if batch_norm else nn.LocalResponseNorm(5)
@@ -157,9 +158,7 @@ class GoogLeNet(nn.Module):
 
 def initialize(net: nn.Module, init: str) -> None:
     """Xavier's start values, and biases of 0.2 in convolutions, as Caffe's replication has them."""
-    check_init("googlenet", init)
-    if init == "kaiming":
-        initialize_kaiming(net)
+    if initialize_by_kaiming("googlenet", net, init):
         return
     for layer in net.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

@@ -9,8 +9,9 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
+from ..ops.window import Window
 from .dsn import STRIDED
-from .sizes import halve_sizes, make_pools, scale_channels
+from .sizes import compute_map_sizes, make_pools, scale_channels
 
 CHANNELS = (64, 128, 256, 512)
 SCALE = 1 / 8  # of the votes
@@ -80,7 +81,7 @@ def resnet9(
     if pools == STRIDED:
         return net
     # Pools last, so that they change nothing that the others draw.
-    sizes = halve_sizes("resnet9", size, 3, padding=1)
+    sizes = compute_map_sizes("resnet9", size, 3, Window.of("resnet9", 2, 3, 2, padding=1))
     net.pool1, net.pool2, net.pool3 = make_pools(pools, (c2, c3, c4), sizes, start, padding=1, ceil_mode=False)
     return net
 

@@ -1,4 +1,4 @@
-"""What all networks here share: scaled channels, sizes of maps, and pools of known sizes."""
+"""What networks here share: scaled channels, sizes of maps, pools of known sizes, and start values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 
 from ..names import parse
-from ..ops.window import Window
+from ..ops.window import Window, format_size
 from ..parameters import TreeParameters, tie
 
-Step = tuple[int, int, int]  # kernel, stride and padding of a layer that changes the size of maps
-POOL = 3  # of stride 2, in ceil mode
+POOL = 3  # kernel of a pool, unless a network says otherwise
+INITS = ("caffe", "kaiming")
 
 
 def scale_channels(net: str, channels: int, width: float, groups: int = 1) -> int:
@@ -23,34 +23,24 @@ def scale_channels(net: str, channels: int, width: float, groups: int = 1) -> in
     return max(1, round(width * channels / groups)) * groups
 
 
-def compute_map_sizes(net: str, size: int, stages: Sequence[Sequence[Step]]) -> list[tuple[int, int]]:
-    """The size of the maps behind the pool of every stage; a stage is what its other layers do to the size."""
-    sizes, edge = list[tuple[int, int]](), size
-    for steps in stages:
-        for kernel, stride, padding in steps:
-            (edge,) = Window.of(net, 1, kernel, stride, padding).output_size((edge,))
-        (edge,) = Window.of(net, 1, POOL, 2, 0, ceil_mode=True).output_size((edge,))
-        if edge < 1:
-            raise ValueError(f"{net}: size must be larger for {len(stages)} pools, got {size}")
-        sizes.append((edge, edge))
+def compute_map_sizes(
+    net: str, size: int | tuple[int, int], pools: int, pool: Window, first: Window | None = None
+) -> list[tuple[int, ...]]:
+    """The size of the maps behind each of the pools; of the other layers at most ``first`` changes a size."""
+    maps: tuple[int, ...] = (size, size) if isinstance(size, int) else size
+    maps, sizes = maps if first is None else first.output_size(maps), list[tuple[int, ...]]()
+    for _ in range(pools):
+        sizes.append(maps := pool.output_size(maps))
+        if min(maps) < 1:
+            got = size if isinstance(size, int) else format_size(size)
+            raise ValueError(f"{net}: size must be larger for {pools} pools, got {got}")
     return sizes
-
-
-def halve_sizes(net: str, size: tuple[int, int], kernel: int, padding: int = 0) -> list[tuple[int, int]]:
-    """The sizes of the maps behind each of three pools of stride 2, with nothing between them that changes a size."""
-    window, sizes = Window.of(net, 2, kernel, 2, padding), [size]
-    for _ in range(3):
-        height, width = window.output_size(sizes[-1])
-        if min(height, width) < 1:
-            raise ValueError(f"{net}: size must be larger for 3 pools, got {size[0]}×{size[1]}")
-        sizes.append((height, width))
-    return sizes[1:]
 
 
 def make_pools(
     names: str,
     channels: Sequence[int],
-    sizes: Sequence[tuple[int, int]],
+    sizes: Sequence[tuple[int, ...]],
     start: str,
     kernels: Sequence[int] | None = None,
     padding: int = 0,
@@ -68,3 +58,15 @@ def make_pools(
     if tied:
         tie(tied)
     return layers
+
+
+def initialize_by_kaiming(name: str, net: nn.Module, init: str) -> bool:
+    """Kaiming's start values for ReLU, and biases 0, if ``init`` asks for them; False if it asks for Caffe's."""
+    if init not in INITS:
+        raise ValueError(f"{name}: init must be one of {', '.join(INITS)}, got {init!r}")
+    for layer in net.modules() if init == "kaiming" else ():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return init == "kaiming"

@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+import numpy as np
 
-from .summary import PairedDifference, PairedTest, correct_by_holm
+from .summary import PairedDifference, compute_tests
 
 MOST_RATIO = 4.0  # of the largest variance of the paired differences to the smallest, up to which they are alike
 
@@ -50,8 +50,10 @@ def compare_family(errors: Mapping[str, Sequence[float]], pairs: Sequence[Pair],
     common = 2**0.5 * compute_residual(list(errors.values()))
     spreads = {pair: max(common if pooled else statistics.stdev(subtract(errors, pair)), step) for pair in pairs}
     degrees = (seeds - 1) * (len(errors) - 1 if pooled else 1)
-    means = {pair: statistics.fmean(subtract(errors, pair)) for pair in spreads}
-    return Family(correct_together(means, spreads, seeds, degrees), seeds, pooled, ratio, spreads, degrees)
+    means = [statistics.fmean(subtract(errors, pair)) for pair in spreads]
+    tests = compute_tests(means, [spread / seeds**0.5 for spread in spreads.values()], [degrees] * len(means))
+    differences = dict(zip(spreads, map(PairedDifference, means, tests), strict=True))
+    return Family(differences, seeds, pooled, ratio, spreads, degrees)
 
 
 def subtract(errors: Mapping[str, Sequence[float]], pair: Pair) -> list[float]:
@@ -61,26 +63,7 @@ def subtract(errors: Mapping[str, Sequence[float]], pair: Pair) -> list[float]:
 
 def compute_residual(rows: Sequence[Sequence[float]]) -> float:
     """The standard deviation of what pool and seed leave of the errors, a row for each pool."""
-    pools, seeds = len(rows), len(rows[0])
-    of_pools = [statistics.fmean(row) for row in rows]
-    of_seeds = [statistics.fmean(column) for column in zip(*rows, strict=True)]
-    grand = statistics.fmean(of_pools)
-    squares = sum(
-        (error - of_pool - of_seed + grand) ** 2
-        for row, of_pool in zip(rows, of_pools, strict=True)
-        for error, of_seed in zip(row, of_seeds, strict=True)
-    )
-    return float((squares / ((pools - 1) * (seeds - 1))) ** 0.5)
-
-
-def correct_together(
-    means: Mapping[Pair, float], spreads: Mapping[Pair, float], seeds: int, degrees: int
-) -> dict[Pair, PairedDifference]:
-    """t-tests of mean differences, corrected together; an interval has the level at which its difference is tested."""
-    scale = {pair: spread / seeds**0.5 for pair, spread in spreads.items()}
-    ps = [2 * float(stats.t.sf(abs(mean) / scale[pair], degrees)) for pair, mean in means.items()]
-    tests = {}
-    for (pair, mean), p, (p_holm, level) in zip(means.items(), ps, correct_by_holm(ps), strict=True):
-        reach = float(stats.t.ppf(1 - level / 2, degrees)) * scale[pair]
-        tests[pair] = PairedDifference(mean, PairedTest(mean - reach, mean + reach, level, p, p_holm, None))
-    return tests
+    errors = np.asarray(rows, dtype=float)  # [pools, seeds]
+    pools, seeds = errors.shape
+    left = errors - errors.mean(1, keepdims=True) - errors.mean(0) + errors.mean()
+    return float(((left**2).sum() / ((pools - 1) * (seeds - 1))) ** 0.5)

@@ -12,7 +12,7 @@ import bisect
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from scipy import stats
@@ -133,21 +133,26 @@ def summarize(scores: Mapping[str, Mapping[int, RunScore]], test_images: int) ->
 def compute_differences(changes: Sequence[Sequence[float]], step: float) -> list[PairedDifference]:
     """Mean changes of several pools, each a list by seed, with t-tests corrected together where there are two seeds."""
     differences = [PairedDifference(statistics.fmean(values), None) for values in changes]
-    tested = [place for place, values in enumerate(changes) if len(values) > 1]
-    means = [differences[place].mean for place in tested]
-    counts = [len(changes[place]) for place in tested]
-    spreads = [max(statistics.stdev(changes[place]), step) for place in tested]
-    ps = [2 * float(stats.t.sf(abs(m) / s * n**0.5, n - 1)) for m, s, n in zip(means, spreads, counts, strict=True)]
-    rows = zip(tested, means, counts, spreads, ps, correct_by_holm(ps), strict=True)
-    for place, mean, n, spread, p, (p_holm, level) in rows:
-        reach = float(stats.t.ppf(1 - level / 2, n - 1)) * spread / n**0.5
-        needed = (
-            None if p_holm < LEVEL else count_seeds_needed(mean / spread, level)
-        )  # more than n, or it would be significant
-        more = None if needed is None else needed - n
-        test = PairedTest(mean - reach, mean + reach, level, p, p_holm, more)
-        differences[place] = PairedDifference(mean, test)
+    counts = {place: len(values) for place, values in enumerate(changes) if len(values) > 1}
+    spreads = {place: max(statistics.stdev(changes[place]), step) for place in counts}
+    means = {place: differences[place].mean for place in counts}
+    errors = [spreads[place] / n**0.5 for place, n in counts.items()]
+    tests = compute_tests([*means.values()], errors, [n - 1 for n in counts.values()])
+    for (place, n), test in zip(counts.items(), tests, strict=True):
+        if test.p_holm >= LEVEL and (needed := count_seeds_needed(means[place] / spreads[place], test.level)):
+            test = replace(test, more_seeds=needed - n)  # above 0, or it would be significant
+        differences[place] = PairedDifference(means[place], test)
     return differences
+
+
+def compute_tests(means: Sequence[float], errors: Sequence[float], degrees: Sequence[int]) -> list[PairedTest]:
+    """t-tests of means with these standard errors, corrected together; an interval has the level of its test."""
+    ps = [2 * float(stats.t.sf(abs(m) / e, n)) for m, e, n in zip(means, errors, degrees, strict=True)]
+    tests = []
+    for mean, error, n, p, (p_holm, level) in zip(means, errors, degrees, ps, correct_by_holm(ps), strict=True):
+        reach = float(stats.t.ppf(1 - level / 2, n)) * error
+        tests.append(PairedTest(mean - reach, mean + reach, level, p, p_holm, None))
+    return tests
 
 
 def correct_by_holm(ps: Sequence[float]) -> list[tuple[float, float]]:

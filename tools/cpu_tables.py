@@ -3,7 +3,7 @@
 import itertools
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from learnpool.ops.window import format_size
@@ -28,6 +28,15 @@ class Bench:
         return statistics.geometric_mean(a / b for a, b in pairs)
 
 
+def iter_table(heads: str | Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """The lines of a table of Markdown; ``heads`` are in a list or between bars."""
+    heads = heads.split("|") if isinstance(heads, str) else heads
+    yield "|" + "".join(f" {head} |" if head else " |" for head in heads)
+    yield "|---" * len(heads) + "|"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+
+
 def format_machine(record: dict) -> str:
     """Processor, kernel, versions and date of a result file."""
     hardware = f"{record['hardware']['cpu']}, {record['hardware']['cores']} cores, {record['kernel']['detail']}"
@@ -43,10 +52,8 @@ def format_speed_table() -> Iterator[str]:
         "channels_last, AVX2 only": Bench("avx2-channels_last"),
     }
     columns = [*POOLS, "gated by hand"]
-    yield "| memory layout | " + " | ".join(columns) + " |"
-    yield "|---|" + "---|" * len(columns)
-    for layout, bench in layouts.items():
-        yield f"| {layout} | " + " | ".join(f"{bench.compute_ratio(name):.2f}" for name in columns) + " |"
+    rows = ([layout, *(f"{bench.compute_ratio(name):.2f}" for name in columns)] for layout, bench in layouts.items())
+    yield from iter_table(["memory layout", *columns], rows)
     yield ""
     yield f"{format_machine(layouts['contiguous'].record)}."
 
@@ -80,10 +87,8 @@ def format_cpu_tables() -> Iterator[str]:
     machine, _, _ = format_machine(nchw.record).rpartition(", ")
     yield f"{machine}, {min(days)} to {max(days)}."
     yield ""
-    yield "| gated, forward + backward, contiguous, unless it says otherwise | |"
-    yield "|---|---|"
-    for label, ratio in iter_gated_rows(nchw):
-        yield f"| {label} | {ratio} × |"
+    heads = ["gated, forward + backward, contiguous, unless it says otherwise", ""]
+    yield from iter_table(heads, ([label, f"{ratio} ×"] for label, ratio in iter_gated_rows(nchw)))
 
 
 def format_leaves() -> Iterator[str]:
@@ -92,17 +97,15 @@ def format_leaves() -> Iterator[str]:
     pools = benches["contiguous"].record["settings"]["pools"]
     yield f"{format_machine(benches['contiguous'].record)}."
     yield ""
-    yield "| forward + backward | " + " | ".join(pools) + " |"
-    yield "|---|" + "---|" * len(pools)
+    rows = [
+        [f"{layout}, over max", *(f"{b.compute_ratio(pool):.2f}" for pool in pools)] for layout, b in benches.items()
+    ]
     for layout, bench in benches.items():
-        yield f"| {layout}, over max | " + " | ".join(f"{bench.compute_ratio(pool):.2f}" for pool in pools) + " |"
-    for layout, bench in benches.items():
-        by_hand = {name for name, _, _ in bench.medians if name.endswith(" by hand")}
-        cells = [
-            f"{bench.compute_ratio(f'{pool} by hand', pool):.0f}" if f"{pool} by hand" in by_hand else "–"
-            for pool in pools
-        ]
-        yield f"| {layout}: the same written by hand, over it | " + " | ".join(cells) + " |"
+        names = {name for name, _, _ in bench.medians}
+        hand = ((pool, f"{pool} by hand") for pool in pools)
+        cells = (f"{bench.compute_ratio(name, pool):.0f}" if name in names else "–" for pool, name in hand)
+        rows.append([f"{layout}: the same written by hand, over it", *cells])
+    yield from iter_table(["forward + backward", *pools], rows)
     yield ""
 
 
@@ -110,10 +113,8 @@ def format_layouts(first: Bench, rows: dict[tuple[str, str], Bench]) -> Iterator
     """Every pool over max, a row for each label and mode, under the machine they were measured on."""
     yield f"{format_machine(first.record)}."
     yield ""
-    yield "| | " + " | ".join(POOLS) + " |"
-    yield "|---|" + "---|" * len(POOLS)
-    for (label, mode), bench in rows.items():
-        yield f"| {label} | " + " | ".join(f"{bench.compute_ratio(pool, mode=mode):.3f}" for pool in POOLS) + " |"
+    ratios = {row: [f"{bench.compute_ratio(pool, mode=row[1]):.3f}" for pool in POOLS] for row, bench in rows.items()}
+    yield from iter_table(["", *POOLS], ([label, *cells] for (label, _), cells in ratios.items()))
     yield ""
 
 

@@ -4,7 +4,7 @@ import statistics
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cpu_tables import RESULTS
+from cpu_tables import RESULTS, iter_table
 from learnpool.formatting import format_mean, format_number
 from learnpool.lab.comparison.comparison import FinishedRun
 from learnpool.lab.experiments import confirmation, consistency, figure_networks, invariance, screening, strided, why
@@ -23,11 +23,11 @@ def format_screening_table(net: str) -> Iterator[str]:
     """Validation errors at every rate, seed by seed; pools that were not run are left out."""
     runs = screening.list_runs(Scale("cpu", SEEDS), net, "cifar10+")
     errors, rates = screening.read_errors(runs, SCREENED), sorted({run.rate[0] for run in runs})
-    yield "| pools | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |"
-    yield "|---" * (1 + len(rates)) + "|"
-    for pool, of_pool in errors.items():
-        cells = [" / ".join(map(format_number, of_pool[rate].values())) if rate in of_pool else "–" for rate in rates]
-        yield f"| `{pool}` | {' | '.join(cells)} |"
+    rows = [
+        [f"`{pool}`", *(" / ".join(map(format_number, of[rate].values())) if rate in of else "–" for rate in rates)]
+        for pool, of in errors.items()
+    ]
+    yield from iter_table(["pools", *(f"rate {rate:g}" for rate in rates)], rows)
     yield ""
     yield f"Trained on {format_machines(entry.starts for entry in SCREENED.find_all(runs))}."
 
@@ -41,21 +41,17 @@ def format_confirmation() -> Iterator[str]:
         else:
             yield f"{confirmation.describe_block(block)}. {confirmation.describe_family(family)}"
         yield ""
-    heads = "network", "pools", "parameters in them", "rate", "seeds", "test error, %"
-    yield f"| {' | '.join(heads)} | difference to max | difference to half |"
-    yield "|---" * 8 + "|"
-    starts = []
+    heads = "network|pools|parameters in them|rate|seeds|test error, %|difference to max|difference to half"
+    starts, rows = [], []
     for block, family in blocks:
         for pool, runs in confirmation.group_runs(Scale(), block).items() if family else ():
             entries = CONFIRMED.find_all(runs)
             starts += [entry.starts for entry in entries]
-            found = [family.differences.get((pool, baseline)) for baseline in confirmation.BASELINES]
-            cells = [
-                f"`{block.net}`", f"`{pool}`", f"{entries[0].result.pool_parameters:,}", f"{block.rates[pool]:g}",
-                f"{len(entries)}", format_mean([entry.result.test_error for entry in entries]),
-                *(format_verdict(difference) for difference in found),
-            ]  # fmt: skip
-            yield f"| {' | '.join(cells)} |"
+            found = (family.differences.get((pool, baseline)) for baseline in confirmation.BASELINES)
+            names = f"`{block.net}`", f"`{pool}`", f"{entries[0].result.pool_parameters:,}", f"{block.rates[pool]:g}"
+            error = format_mean([entry.result.test_error for entry in entries])
+            rows.append([*names, len(entries), error, *map(format_verdict, found)])
+    yield from iter_table(heads, rows)
     yield ""
     yield f"Trained on {format_machines(starts)}." if starts else "No block is finished."
 
@@ -68,26 +64,16 @@ def format_rows(table: ErrorTable, results: Results, seeds: int, head: str, base
     for i, baseline in enumerate(baselines):  # a difference between two of them is shown once
         others = {label: runs for label, runs in groups.items() if label not in baselines[: i + 1]}
         beside.append(results.summarize({baseline: groups[baseline], **others}))
-    heads = [
-        head,
-        "parameters in pools",
-        "seeds",
-        "test error, %",
-        *(f"difference to {label.lower()}" for label in baselines),
-    ]
-    yield f"| {' | '.join(heads)} |"
-    yield "|---" * len(heads) + "|"
-    starts = []
+    heads = [head, "parameters in pools", "seeds", "test error, %"]
+    starts, rows = [], []
     for label, entries in ((label, results.find_all(runs)) for label, runs in groups.items()):
         if entries:
             starts += [entry.starts for entry in entries]
-            found = [by_label[label].difference if label in by_label else None for by_label in beside]
-            cells = [
-                label, f"{entries[0].result.pool_parameters:,}", f"{len(entries)}",
-                format_mean([entry.result.test_error for entry in entries]),
-                *(format_verdict(difference) for difference in found),
-            ]  # fmt: skip
-            yield f"| {' | '.join(cells)} |"
+            found = (by_label[label].difference if label in by_label else None for by_label in beside)
+            numbers = f"{entries[0].result.pool_parameters:,}", len(entries)
+            error = format_mean([entry.result.test_error for entry in entries])
+            rows.append([label, *numbers, error, *map(format_verdict, found)])
+    yield from iter_table([*heads, *(f"difference to {label.lower()}" for label in baselines)], rows)
     yield ""
     yield f"Trained on {format_machines(starts)}." if starts else "No run is finished."
 
@@ -115,14 +101,14 @@ def format_robustness_table() -> Iterator[str]:
     answers = {label: [statistics.fmean(one.values()) for one in seeds.values()] for label, seeds in moved.items()}
     changed = consistency.compare_pools(answers, step)
     heads = "pools", "seeds", *(f"error, {kind}, %" for kind in invariance.CHANGES), "answers that change, %"
-    yield f"| {' | '.join(heads)} |"
-    yield "|---" * len(heads) + "|"
+    rows = []
     for label, seeds in networks.items():
         errors = {kind: compared.errors[label, kind] for kind in invariance.CHANGES}
         found = {kind: compared.differences.get((label, kind)) for kind in errors}
         cells = [f"{format_mean(errors[kind])}<br>{format_verdict(found[kind])}" for kind in errors]
         cells.append(f"{format_mean(answers[label])}<br>{format_verdict(changed.get(label))}")
-        yield f"| `{label}` | {len(seeds)} | {' | '.join(cells)} |"
+        rows.append([f"`{label}`", len(seeds), *cells])
+    yield from iter_table(heads, rows)
     yield ""
     yield f"Trained on {format_machines(entry.starts for entry in entries)}."
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cpu_tables import RESULTS
+from cpu_tables import RESULTS, iter_table
 from learnpool.ops.window import format_size
 
 LAUNCH = 3e-6  # seconds a kernel takes to start and to end
@@ -47,20 +47,20 @@ def format_compilation_table() -> Iterator[str]:
     spilled = [kernel["spills"] for kernel in kernels if kernel["spills"]]
     yield f"{len(kernels)} kernels; {len(spilled)} of them spill" + (f", at most {max(spilled)}." if spilled else ".")
     yield ""
-    yield "| target | pool | | kernels | registers | occupancy | shared, bytes at most | spills at most |"
-    yield "|---" * 8 + "|"
-    for (target, pool, mode), members in sorted(groups.items(), key=lambda item: item[0][0]):
+    heads = "target|pool||kernels|registers|occupancy|shared, bytes at most|spills at most"
+    rows = []
+    for names, members in sorted(groups.items(), key=lambda item: item[0][0]):
         registers = [kernel["registers"] for kernel in members]
         occupancy = [kernel["occupancy"] for kernel in members]
-        shared, spills = (max(kernel[name] for kernel in members) for name in ("shared", "spills"))
-        ranges = f"{min(registers)} … {max(registers)} | {min(occupancy):.0%} … {max(occupancy):.0%}"
-        yield f"| {target} | {pool} | {mode} | {len(members)} | {ranges} | {shared} | {spills} |"
+        most = [max(kernel[name] for kernel in members) for name in ("shared", "spills")]
+        ranges = f"{min(registers)} … {max(registers)}", f"{min(occupancy):.0%} … {max(occupancy):.0%}"
+        rows.append([*names, len(members), *ranges, *most])
+    yield from iter_table(heads, rows)
 
 
 def format_loads_table() -> Iterator[str]:
     """How wide global memory is read: every pool for one target, window and dtype."""
-    yield "| pool | layout | | warps | registers | loads, bits |"
-    yield "|---|---|---|---|---|---|"
+    rows = []
     for record in read("compilation"):
         case = record["case"]
         if (record["target"], case["window"], case["dtype"]) != ("sm_80", "3×3/2", "float32"):
@@ -68,20 +68,21 @@ def format_loads_table() -> Iterator[str]:
         for kernel in record["kernels"]:
             loads = {name.removeprefix("ld "): n for name, n in kernel["accesses"].items() if name.startswith("ld ")}
             widths = ", ".join(f"{n} of {bits}" for bits, n in sorted(loads.items(), key=lambda item: -int(item[0])))
-            cells = [case["pool"], case["layout"], case["mode"], kernel["warps"], kernel["registers"], widths]
-            yield f"| {' | '.join(map(str, cells))} |"
+            rows.append([case["pool"], case["layout"], case["mode"], kernel["warps"], kernel["registers"], widths])
+    yield from iter_table(["pool", "layout", "", "warps", "registers", "loads, bits"], rows)
 
 
 def format_traffic_table() -> Iterator[str]:
     """Bytes moved over the least possible, and over what PyTorch's max pooling has to move."""
-    yield "| shape | pool | dtype | layout | | moved, MB | over the least | over max pooling's least |"
-    yield "|---|---|---|---|---|---|---|---|"
+    heads = "shape|pool|dtype|layout||moved, MB|over the least|over max pooling's least"
+    rows = []
     for record in read("traffic"):
         size = 4 if record["dtype"] == "float32" else 2
         theirs = count_max_pool_bytes(record["shape"], size)
         cells = [format_size(record["shape"]), record["pool"], record["dtype"], record["layout"], record["mode"]]
         moved, least = record["moved"], record["least"]
-        yield f"| {' | '.join(cells)} | {moved / 1e6:.1f} | {moved / least:.3f} | {moved / theirs:.2f} |"
+        rows.append([*cells, f"{moved / 1e6:.1f}", f"{moved / least:.3f}", f"{moved / theirs:.2f}"])
+    yield from iter_table(heads, rows)
 
 
 def count_max_pool_bytes(shape: list[int], size: int) -> int:
@@ -111,24 +112,25 @@ def format_model_table() -> Iterator[str]:
         * record["programs"]
         for record in read("instructions")
     }
-    yield "| GPU | shape | pool | | µs at least | bound by | max pooling, µs at least |"
-    yield "|---|---|---|---|---|---|---|"
+    rows = []
     for gpu in (A100, H100):
         for (pool, mode, shape), moved in bytes_moved.items():
             if (gpu.target, pool, mode, shape) not in counted:
                 continue
             seconds, bound = predict_time(gpu, moved, counted[gpu.target, pool, mode, shape])
             theirs, _ = predict_time(gpu, count_max_pool_bytes(list(shape), 4))
-            cells = [gpu.name, format_size(list(shape)), pool, mode]
-            yield f"| {' | '.join(cells)} | {1e6 * seconds:.0f} | {bound} | {1e6 * theirs:.0f} |"
+            times = f"{1e6 * seconds:.0f}", bound, f"{1e6 * theirs:.0f}"
+            rows.append([gpu.name, format_size(list(shape)), pool, mode, *times])
+    yield from iter_table("GPU|shape|pool||µs at least|bound by|max pooling, µs at least", rows)
 
 
 def format_check_table() -> Iterator[str]:
     """The model on PyTorch's own max pooling, against published times on an H20."""
-    yield "| gradient of | model, µs at least | PyTorch, µs | a Triton kernel, µs | PyTorch over the model |"
-    yield "|---|---|---|---|---|"
+    heads = "gradient of|model, µs at least|PyTorch, µs|a Triton kernel, µs|PyTorch over the model"
+    rows = []
     for grad, (torch_ms, triton_ms) in PUBLISHED.items():
         shape = [*grad[:2], *(2 * n for n in grad[2:])]
         seconds, _ = predict_time(H20, count_max_pool_bytes(shape, 4))
-        times = f"{1e6 * seconds:.1f} | {1e3 * torch_ms:.1f} | {1e3 * triton_ms:.1f} | {torch_ms / 1e3 / seconds:.1f}"
-        yield f"| {format_size(shape)} | {times} |"
+        times = 1e6 * seconds, 1e3 * torch_ms, 1e3 * triton_ms, torch_ms / 1e3 / seconds
+        rows.append([format_size(shape), *(f"{time:.1f}" for time in times)])
+    yield from iter_table(heads, rows)

@@ -1,5 +1,6 @@
 """Tables of the paper's experiments: our pools beside max, and our numbers beside the paper's."""
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterable, Iterator
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from cpu_tables import RESULTS
+from cpu_tables import RESULTS, iter_table
 from learnpool.formatting import format_mean
 from learnpool.lab.comparison.answer import format_difference
 from learnpool.lab.comparison.summary import PairedDifference, PoolSummary
@@ -93,22 +94,19 @@ def format_answer_table() -> Iterator[str]:
     """The README's table: test error of each pool with two seeds or more, and its difference to max, by network."""
     settings = [SETTINGS[name] for name in IN_README]
     compared = {setting.title: compare_pools(setting) for setting in settings}
-    yield "| pools | " + " | ".join(f"{title} | seeds | difference to max" for title in compared) + " |"
-    yield "|---" * (1 + 3 * len(compared)) + "|"
+    heads, rows = ["pools"], []
+    for title in compared:
+        heads += [title, "seeds", "difference to max"]
     for pool in POOLS:
         summaries = [by_pool.get(pool) for by_pool in compared.values()]
         if any(summary and len(summary.errors) > 1 for summary in summaries):
-            cells = [
-                f"{format_mean(s.errors)} | {len(s.errors)} | {format_verdict(s.difference)}" if s else "– | – | –"
-                for s in summaries
-            ]
-            yield f"| `{pool}` | " + " | ".join(cells) + " |"
-    entries = (
-        entry
-        for setting in settings
-        for runs in group_runs(setting).values()
-        for entry in setting.results.find_all(runs)
-    )
+            found = (
+                (format_mean(s.errors), len(s.errors), format_verdict(s.difference)) if s else "–––" for s in summaries
+            )
+            rows.append([f"`{pool}`", *itertools.chain(*found)])
+    yield from iter_table(heads, rows)
+    groups = [(setting, runs) for setting in settings for runs in group_runs(setting).values()]
+    entries = (entry for setting, runs in groups for entry in setting.results.find_all(runs))
     yield ""
     yield f"Trained on {format_machines(entry.starts for entry in entries)}."
 
@@ -117,32 +115,27 @@ def format_setting_table(name: str, pools: Iterable[str] = POOLS) -> Iterator[st
     """A table of one setting: every pool with its seeds, parameters, errors and its difference to max."""
     setting = SETTINGS[name]
     summaries = compare_pools(setting, pools)
-    yield "| pools | parameters in them | seeds | validation error, % | test error, % | difference to max, points |"
-    yield "|---" * 6 + "|"
+    heads = "pools|parameters in them|seeds|validation error, %|test error, %|difference to max, points"
+    rows = []
     for pool, summary in summaries.items():
         entries = setting.results.find_all(setting.scale.list_runs(*setting.scale.data, pool))
         validation = format_mean([entry.result.validation_error for entry in entries])
-        cells = [
-            f"`{pool}`",
-            f"{summary.pool_parameters:,}",
-            f"{len(summary.errors)}",
-            validation,
-            format_mean(summary.errors),
-        ]
-        yield f"| {' | '.join([*cells, format_verdict(summary.difference)])} |"
+        cells = [f"`{pool}`", f"{summary.pool_parameters:,}", len(summary.errors), validation]
+        rows.append([*cells, format_mean(summary.errors), format_verdict(summary.difference)])
+    yield from iter_table(heads, rows)
 
 
 def format_learned_table() -> Iterator[str]:
     """What the pools of each setting have become: proportions, and the gates' means and entropies, over seeds."""
-    yield "| network | pools | seeds | first pool | second pool |"
-    yield "|---" * 5 + "|"
+    rows = []
     for setting in SETTINGS.values():
         for pool, runs in group_runs(setting).items():
             entries = setting.results.find_all(runs)
             if entries and entries[0].result.pools:
                 learned = [entry.result.pools for entry in entries]
                 cells = [describe_pool(learned, name) for name in ("pool1", "pool2")]
-                yield f"| {setting.title} | `{pool}` | {len(entries)} | {' | '.join(cells)} |"
+                rows.append([setting.title, f"`{pool}`", len(entries), *cells])
+    yield from iter_table(["network", "pools", "seeds", "first pool", "second pool"], rows)
 
 
 def describe_pool(learned: list[dict[str, float]], pool: str) -> str:
@@ -165,35 +158,23 @@ def format_large_table() -> Iterator[str]:
     """AlexNet and GoogLeNet on Imagenette: errors from one view and from ten, and the difference to max."""
     (data,) = LARGE.scale.data
     results = LARGE.results
-    heads = [
-        "top-1, one view, %",
-        "top-5, one view, %",
-        "top-1, ten views, %",
-        "difference to max in the first, points",
-    ]
-    yield f"| network | pools | seeds | {' | '.join(heads)} |"
-    yield "|---" * 7 + "|"
+    heads = "network|pools|seeds|top-1, one view, %|top-5, one view, %|top-1, ten views, %"
+    rows = []
     for net in imagenet.NETS:
         for label, summary in results.summarize(imagenet.group_runs(LARGE.scale, data, net)).items():
             row = next(row for row in imagenet.ROWS if row.label == label)
             errors = imagenet.measure_row(LARGE.scale, results, data, row)
             cells = [format_mean(errors[name]) for name in ("top-1 s-view", "top-5 s-view", "top-1 m-view")]
-            cells = [
-                f"`{row.net}`",
-                f"`{row.pool}`",
-                str(len(summary.errors)),
-                *cells,
-                format_verdict(summary.difference),
-            ]
-            yield f"| {' | '.join(cells)} |"
+            names = f"`{row.net}`", f"`{row.pool}`", len(summary.errors)
+            rows.append([*names, *cells, format_verdict(summary.difference)])
+    yield from iter_table(f"{heads}|difference to max in the first, points", rows)
 
 
 def format_paper_table() -> Iterator[str]:
     """Every row of the paper's tables of errors: the paper's, and ours at our scale where it was run."""
     setting = SETTINGS["dsn"]
     (data,) = setting.scale.data
-    yield "| `learnpool reproduce` | pools | paper, % | ours, % | seeds |"
-    yield "|---|---|---|---|---|"
+    rows = []
     for name in ("table1", "table2", "filter", "depth", "alternatives", "sharing"):
         experiment = reproduce.find(name)
         for index, row in enumerate(experiment.TABLE.rows):
@@ -201,48 +182,35 @@ def format_paper_table() -> Iterator[str]:
             ours = format_mean([entry.result.test_error for entry in entries]) if entries else "not run"
             papers = row.paper.get(data, row.paper.get("cifar10"))
             published = format_value(papers) + " (CIFAR10)" * (papers is not None and data not in row.paper)
-            head = f"`{name}`" if index == 0 else ""
-            yield f"| {head} | {row.label} | {published} | {ours} | {len(entries)} |"
+            rows.append([f"`{name}`" if index == 0 else "", row.label, published, ours, len(entries)])
+    yield from iter_table(["`learnpool reproduce`", "pools", "paper, %", "ours, %", "seeds"], rows)
 
 
 def format_figures_table() -> Iterator[str]:
     """What the paper says of its figures and other tables, and what our page of each answers."""
-    yield "| `learnpool reproduce` | in the paper | the paper says | ours |"
-    yield "|---" * 4 + "|"
+    rows = []
     for name in ("invariance", "tsne", "timing", "configurations", *reproduce.LARGE):
         experiment = reproduce.find(name)
         folder = LARGE.folder if name in reproduce.LARGE else "paper"
         page_data = json.loads((RESULTS / folder / f"{name}.json").read_text(encoding="utf-8"))
         answer = " ".join(page_data["answer"])
         page = f"[`{name}`](results/{folder}/{name}.html)"
-        yield f"| {page} | {experiment.SOURCE} | {experiment.CLAIM} | {answer} |"
+        rows.append([page, experiment.SOURCE, experiment.CLAIM, answer])
+    yield from iter_table(["`learnpool reproduce`", "in the paper", "the paper says", "ours"], rows)
 
 
 def format_runs_table() -> Iterator[str]:
     """Every finished run of the paper's experiments, seeds of the same run in one summary."""
-    heads = [
-        "network",
-        "data",
-        "images",
-        "epochs",
-        "batch",
-        "rate",
-        "pools",
-        "start",
-        "their rate",
-        "seeds",
-        "validation",
-        "test",
-    ]
+    heads = "network|data|images|epochs|batch|rate|pools|start|their rate|seeds|validation|test"
     groups: dict[tuple[str, ...], list[dict]] = {}
     lines = [line for path in sorted((RESULTS / "paper").rglob("runs.jsonl")) for line in list_runs(path)]
     for line in lines:
         groups.setdefault(describe_run(line["run"]), []).append(line["result"])
-    yield f"| {' | '.join(heads)} |"
-    yield "|---" * len(heads) + "|"
+    rows = []
     for cells, results in sorted(groups.items()):
         errors = [format_mean([result[f"{name}_error"] for result in results]) for name in ("validation", "test")]
-        yield f"| {' | '.join([*cells, str(len(results)), *errors])} |"
+        rows.append([*cells, len(results), *errors])
+    yield from iter_table(heads, rows)
     yield ""
     yield "Errors in percent after the last epoch, mean ± standard deviation over seeds."
     yield f"Trained on {format_machines(line['starts'] for line in lines)}."

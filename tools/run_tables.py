@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from cpu_tables import RESULTS
+from cpu_tables import RESULTS, iter_table
 from learnpool.lab.runs.studies import read_study
 
 
@@ -17,15 +17,16 @@ def format_baseline_table() -> Iterator[str]:
     """The `cpu` preset with max pools on CIFAR10."""
     (line,) = list_runs(RESULTS / "baseline.jsonl")
     result, start = line["result"], line["starts"][0]
-    yield "| | |"
-    yield "|---|---|"
-    yield f"| test error after the last epoch | {result['test_error']:.2f} % |"
-    yield f"| training error | {result['train_error']:.2f} % |"
-    yield f"| parameters | {result['parameters']:,} |"
-    yield f"| epochs | {result['epochs']} |"
-    yield f"| CPU time of training (evaluation not included) | {result['cpu_seconds'] / 60:.1f} minutes |"
-    yield f"| CPU time of an epoch | {result['cpu_seconds'] / result['epochs']:.0f} s |"
-    yield f"| machine | {format_start(start)} |"
+    rows = {
+        "test error after the last epoch": f"{result['test_error']:.2f} %",
+        "training error": f"{result['train_error']:.2f} %",
+        "parameters": f"{result['parameters']:,}",
+        "epochs": result["epochs"],
+        "CPU time of training (evaluation not included)": f"{result['cpu_seconds'] / 60:.1f} minutes",
+        "CPU time of an epoch": f"{result['cpu_seconds'] / result['epochs']:.0f} s",
+        "machine": format_start(start),
+    }
+    yield from iter_table(["", ""], rows.items())
 
 
 def format_pool_rate_table() -> Iterator[str]:
@@ -33,13 +34,12 @@ def format_pool_rate_table() -> Iterator[str]:
     lines = list_runs(RESULTS / "pool-rate.jsonl")
     results = [(line["run"], line["result"]) for line in lines]
     gates = [name for name in results[0][1]["pools"] if name.endswith(".entropy")]
-    yield "| `pool_rate` | " + " | ".join(f"`{name}`" for name in gates) + " | test error |"
-    yield "|---|" + "---|" * (len(gates) + 1)
+    rows = []
     for rate in sorted({run["pool_rate"] for run, _ in results}):
         members = [result for run, result in results if run["pool_rate"] == rate]
-        entropies = (statistics.fmean(result["pools"][name] for result in members) for name in gates)
-        error = statistics.fmean(result["test_error"] for result in members)
-        yield f"| {rate:g} | " + " | ".join(f"{entropy:.2f}" for entropy in entropies) + f" | {error:.2f} % |"
+        entropies = (f"{statistics.fmean(result['pools'][name] for result in members):.2f}" for name in gates)
+        rows.append([f"{rate:g}", *entropies, f"{statistics.fmean(result['test_error'] for result in members):.2f} %"])
+    yield from iter_table(["`pool_rate`", *(f"`{name}`" for name in gates), "test error"], rows)
     yield ""
     run, seeds = results[0][0], {run["seed"] for run, _ in results}
     start = format_start(lines[0]["starts"][0])

@@ -21,7 +21,6 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -67,12 +66,9 @@ def fetch_dataset(
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=disable) as bar:
         for remote in remotes:
             task = bar.add_task(remote.file, total=remote.size)
-            paths.append(fetch_file(remote, data_dir / name, partial(_update_bar, bar, task), mirror))
+            advance = partial(lambda task, size: bar.update(task, completed=size), task)
+            paths.append(fetch_file(remote, data_dir / name, advance, mirror))
     return paths
-
-
-def _update_bar(bar: Progress, task: TaskID, size: int) -> None:
-    bar.update(task, completed=size)
 
 
 def fetch_file(remote: Remote, folder: Path, advance: Advance = lambda size: None, mirror: str | None = None) -> Path:

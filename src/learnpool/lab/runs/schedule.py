@@ -8,7 +8,18 @@ from typing import Any
 from .run import Run, RunError
 
 
-class OneCycle:
+class Fixed:
+    """A schedule that errors do not change."""
+
+    def end_epoch(self, error: float) -> None:
+        """Nothing to do."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+class OneCycle(Fixed):
     """``t / w``, then ``(T − t + 1) / (T − w + 1)`` of the peak, at step t = 1 … T: up for w steps, then down."""
 
     def __init__(self, run: Run, steps: int) -> None:
@@ -19,15 +30,8 @@ class OneCycle:
             return self.peak * (step + 1) / self.warm
         return self.peak * (self.steps - step) / (self.steps - self.warm + 1)
 
-    def end_epoch(self, error: float) -> None:
-        """Nothing to do: the schedule is fixed."""
 
-    @property
-    def state(self) -> dict[str, Any]:
-        return {}
-
-
-class StepDown:
+class StepDown(Fixed):
     """The next rate after each milestone, a part of all steps; the last one stays to the end."""
 
     def __init__(self, run: Run, steps: int) -> None:
@@ -35,13 +39,6 @@ class StepDown:
 
     def rate_at(self, step: int) -> float:
         return self.rates[bisect_right(self.places, step)]
-
-    def end_epoch(self, error: float) -> None:
-        """Nothing to do: the schedule is fixed."""
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {}
 
 
 class Plateau:

@@ -128,7 +128,7 @@ class Training:
         # Under torch.compile every process draws its own dropout; else all draw the same and take their rows.
         torch.manual_seed(derive_seed(self.run, "noise", self.epoch) + self.ranks.rank * self.run.compile)
         self.network.train()
-        start, sums, rate = self.begin_epoch()
+        (start, sums), rate = self.begin_epoch(), 0.0
         for number, (images, labels) in enumerate(self.batches.train_batches(self.epoch, self.ranks, start), start + 1):
             step = self.steps_done + number
             rate = self.set_rate(step - 1)
@@ -144,14 +144,14 @@ class Training:
         self.check_finite(sums.losses, self.batches.steps, rate, weights=True)
         return sums, rate
 
-    def begin_epoch(self) -> tuple[int, EpochSums, float]:
-        """Steps of this epoch that are done, its sums so far, and the last rate: those of a checkpoint inside it."""
+    def begin_epoch(self) -> tuple[int, EpochSums]:
+        """Steps of this epoch that are done, and its sums so far: those of a checkpoint inside it."""
         self.saved_at = time.monotonic()
         if self.position is None:
-            return 0, EpochSums(self.ranks.device), 0.0
+            return 0, EpochSums(self.ranks.device)
         (step, records, noise), self.position = self.position, None
         restore_noise(noise, self.ranks)
-        return step, EpochSums(self.ranks.device, choose_record(records, self.ranks)), 0.0
+        return step, EpochSums(self.ranks.device, choose_record(records, self.ranks))
 
     def is_checkpoint_due(self, number: int) -> bool:
         """Whether it is time for a checkpoint inside the epoch: the first process decides for all."""

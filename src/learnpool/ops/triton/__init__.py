@@ -4,11 +4,10 @@ Triton comes with PyTorch's builds for GPUs; without it the reference is used. A
 replaced by the reference from then on, with one warning.
 """
 
-from __future__ import annotations
-
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,98 +37,53 @@ def _find_triton() -> Status:
 GPU = _find_triton()
 
 
-def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *arguments: Any) -> Tensor:
-    """The kernel of ``learnpool::pool`` on a GPU."""
-    from . import launch
+def _make_kernel(name: str, launch: str, reference: Callable[..., Any], before: int) -> Callable[..., Any]:
+    """An operator's kernel on a GPU; the window comes behind ``before`` arguments, tensors and perhaps a program.
 
-    tensors = (x, weight, mix)
-    y: Tensor = _run(operator.POOL, launch.pool, operator.pool, tensors, program, arguments)
-    return y
+    The module ``launch``, which needs Triton, is imported by the first call. Once the kernel of a call has failed to
+    compile, ``reference`` runs in its place.
+    """
 
+    def find_program(arguments: Sequence[Any]) -> tuple[int, ...] | None:
+        """None of stochastic pooling, which has no program."""
+        return next((tuple(a) for a in arguments[:before] if isinstance(a, (list, tuple))), None)
 
-def pool_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The kernel of ``learnpool::pool_backward`` on a GPU."""
-    from . import launch
+    def describe_call(arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """What calls served by one compiled kernel have in common."""
+        dtypes = (a.dtype for a in arguments[:before] if isinstance(a, Tensor))
+        return (name, find_program(arguments), tuple(map(str, arguments[before : before + 6])), *dtypes)
 
-    tensors = (grad, x, weight, mix)
-    grads: tuple[Tensor, Tensor, Tensor] = _run(
-        operator.POOL_BACKWARD, launch.pool_backward, operator.pool_backward, tensors, program, rest
-    )
-    return grads
+    def run(*arguments: Any) -> Any:
+        if failures and describe_call(arguments) in failures:
+            return reference(*arguments)
+        try:
+            return getattr(import_module(f"{__name__}.{launch}"), reference.__name__)(*arguments)
+        except (torch.OutOfMemoryError, torch.AcceleratorError, CaptureError):
+            raise
+        except Exception as error:
+            # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.
+            result = reference(*arguments)
+            why, program = f"{type(error).__name__}: {' '.join(str(error).split())}", find_program(arguments)
+            failures[describe_call(arguments)] = why
+            tree = "stochastic pooling" if program is None else textwrap.shorten(str(from_program(program)), 200)
+            window = Window.from_arguments(*arguments[before : before + 6])
+            warnings.warn(
+                f"{name}: the GPU kernel of {tree} for {arguments[0].dtype} and {window} did not compile, "
+                f"the slower reference replaces it ({textwrap.shorten(why, 300)})",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return result
 
-
-def stochastic_pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
-    """The kernel of ``learnpool::stochastic_pool`` on a GPU."""
-    from . import stochastic_launch as launch
-
-    y: Tensor = _run(stochastic.POOL, launch.pool, stochastic.pool, (x, seed), None, arguments)
-    return y
-
-
-def stochastic_pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
-    """The kernel of ``learnpool::stochastic_pool_backward`` on a GPU."""
-    from . import stochastic_launch as launch
-
-    tensors = (grad, x, seed)
-    dx: Tensor = _run(
-        stochastic.POOL_BACKWARD, launch.pool_backward, stochastic.pool_backward, tensors, None, arguments
-    )
-    return dx
-
-
-KERNELS = (
-    {
-        "pool": pool,
-        "pool_backward": pool_backward,
-        "stochastic_pool": stochastic_pool,
-        "stochastic_pool_backward": stochastic_pool_backward,
-    }
-    if GPU.live
-    else {}
-)
+    return run
 
 
-def _run(
-    name: str,
-    kernel: Callable[..., Any],
-    reference: Callable[..., Any],
-    tensors: Sequence[Tensor | None],
-    program: Sequence[int] | None,
-    rest: Sequence[Any],
-) -> Any:
-    """Run ``kernel``; once it has failed to compile, run ``reference`` instead. Stochastic pooling has no program."""
-    arguments = (*tensors, *(() if program is None else (program,)), *rest)
-    if failures and _describe_call(name, tensors, program, rest) in failures:
-        return reference(*arguments)
-    try:
-        return kernel(*arguments)
-    except (torch.OutOfMemoryError, torch.AcceleratorError, CaptureError):
-        raise
-    except Exception as error:
-        # The reference checks its input as the kernel does: a mistake of the caller is raised again, here.
-        result = reference(*arguments)
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        failures[_describe_call(name, tensors, program, rest)] = why
-        dtype = next(tensor.dtype for tensor in tensors if tensor is not None)
-        tree = "stochastic pooling" if program is None else textwrap.shorten(str(from_program(program)), 200)
-        window = Window.from_arguments(*rest[:6])
-        warnings.warn(
-            f"{name}: the GPU kernel of {tree} for {dtype} and {window} did not compile, "
-            f"the slower reference replaces it ({textwrap.shorten(why, 300)})",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return result
-
-
-def _describe_call(
-    name: str, tensors: Sequence[Tensor | None], program: Sequence[int] | None, rest: Sequence[Any]
-) -> tuple[Any, ...]:
-    """What calls served by one compiled kernel have in common."""
-    dtypes = (tensor.dtype for tensor in tensors if tensor is not None)
-    return (name, program and tuple(program), tuple(map(str, rest[:6])), *dtypes)
+pool = _make_kernel(operator.POOL, "launch", operator.pool, 4)
+pool_backward = _make_kernel(operator.POOL_BACKWARD, "launch", operator.pool_backward, 5)
+stochastic_pool = _make_kernel(stochastic.POOL, "stochastic_launch", stochastic.pool, 2)
+stochastic_pool_backward = _make_kernel(stochastic.POOL_BACKWARD, "stochastic_launch", stochastic.pool_backward, 3)
+NAMES = ("pool", "pool_backward", "stochastic_pool", "stochastic_pool_backward") if GPU.live else ()
+KERNELS = {name: globals()[name] for name in NAMES}
 
 
 def warm_up(net: nn.Module, x: Tensor) -> None:

@@ -52,6 +52,7 @@ class Call(NamedTuple):
     shape: Map
     dtype: torch.dtype  # sums are kept in
     static: bool
+    dims: int  # of the operator
 
     @property
     def taps(self) -> int:
@@ -116,6 +117,15 @@ class Call(NamedTuple):
         sizes, outputs = (tuple(map(tiles.round_up, part)) for part in (self.shape.sizes, self.shape.outputs))
         return self.shape._replace(images=images, sizes=sizes, outputs=outputs)  # type: ignore[arg-type]
 
+    def describe_tensors(self, **tensors: Tensor) -> dict[str, Any]:
+        """Tensors by the names that kernels have for them, their strides, and the sizes of x and y."""
+        numbers: dict[str, Numbers] = {"sizes": self.shape.sizes, "outputs": self.shape.outputs}
+        for name, tensor in tensors.items():
+            find = find_parameter_strides if name in ("weight", "mix") else find_strides
+            numbers[f"{name}_stride"] = find(tensor, self.dims)
+        arguments: dict[str, Any] = {name: self.pass_numbers(some) for name, some in numbers.items()}
+        return arguments | tensors | {"WIDE": is_far(*tensors.values())}
+
     def pass_numbers(self, numbers: Sequence[int]) -> tuple[Any, ...]:
         """Sizes and strides for a kernel: constants while it has few shapes."""
         return tuple(map(tl.constexpr, numbers)) if self.static else tuple(numbers)
@@ -138,7 +148,9 @@ def pad_window(window: Window) -> Window:
 
 
 def find_strides(tensor: Tensor, dims: int) -> Numbers:
-    """Strides of ``[N, C, *dims]`` or ``[C, *dims]`` as N, C, D, H, W."""
+    """Strides of ``[N, C, *dims]`` or ``[C, *dims]`` as N, C, D, H, W; 0 of a gradient that is not wanted."""
+    if tensor.dim() <= dims:
+        return (0,) * 5
     stride = tensor.stride()
     image = (0,) if tensor.dim() == dims + 1 else stride[:1]
     return (*image, stride[-dims - 1], *(0,) * (3 - dims), *stride[-dims:])
@@ -175,7 +187,7 @@ def describe_call(name: str, x: Tensor, shape: Sequence[int], program: Sequence[
             )
         known.add((sizes, x.stride()))
         static = True
-    return Call(decode(tuple(program)), pad_window(window), full, get_accumulation_dtype(x.dtype), static)
+    return Call(decode(tuple(program)), pad_window(window), full, get_accumulation_dtype(x.dtype), static, dims)
 
 
 def is_far(*tensors: Tensor) -> bool:

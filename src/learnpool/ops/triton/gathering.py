@@ -47,28 +47,10 @@ def find_window(
 
 @triton.jit
 def sum_windows(
-    slots,
-    rows,
-    cell,
-    weight,
-    c,
-    d,
-    h,
-    w,
-    alive,
-    outputs,
-    place_stride,
-    place_base,
-    weight_stride,
-    RESPONSES: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BY_TAP: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    FUSED: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    slots, rows, cell, weight, c, d, h, w, alive, outputs, place_stride, place_base, weight_stride,
+    RESPONSES: tl.constexpr, SLOTS: tl.constexpr, BY_TAP: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr,
+    FUSED: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Each lane's cell receives what every response of every window over it sends.
 
     Windows come in the order of rising coordinates, as in PyTorch's own pools. ``place_base`` and ``place_stride`` say

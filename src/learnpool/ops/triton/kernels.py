@@ -18,30 +18,17 @@ from .regions import find_offset, find_parameter, find_places, find_start, find_
 
 @triton.jit
 def forward(
-    x,
-    weight,
-    mix,
-    y,
+    x, weight, mix, y,
     sizes,  # C, D, H, W of x
     outputs,  # C, D, H, W of y
     x_stride,  # N, C, D, H, W; so are the next
     y_stride,
     weight_stride,  # rows, C, D, H, W; 0 where shared
     mix_stride,
-    RESPONSES: tl.constexpr,
-    NODES: tl.constexpr,
-    PASSES: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    TILE: tl.constexpr,
-    LAST: tl.constexpr,
-    SHARED: tl.constexpr,
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    RESPONSES: tl.constexpr, NODES: tl.constexpr, PASSES: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr,
+    WINDOW: tl.constexpr, TAPS: tl.constexpr, TILE: tl.constexpr, LAST: tl.constexpr, SHARED: tl.constexpr,
+    WIDE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """``y``: each program pools one tile of regions."""
     n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
     n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)
@@ -82,42 +69,21 @@ def store_sum(partial, row, value, TILE: tl.constexpr, PER_CHANNEL: tl.constexpr
 
 @triton.jit
 def backward(
-    grad,
-    x,
-    weight,
-    mix,
-    dx,
+    grad, x, weight, mix, dx,
     partial,  # [programs, WEIGHTS * taps + MIXES, channels of a tile or 1]
-    sizes,
-    outputs,
-    grad_stride,
-    x_stride,
-    dx_stride,
-    weight_stride,
-    mix_stride,
-    RESPONSES: tl.constexpr,
-    NODES: tl.constexpr,
-    PASSES: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BY_TAP: tl.constexpr,
+    sizes, outputs, grad_stride, x_stride, dx_stride, weight_stride, mix_stride,
+    RESPONSES: tl.constexpr, NODES: tl.constexpr, PASSES: tl.constexpr, SLOTS: tl.constexpr, BY_TAP: tl.constexpr,
     LEARNED: tl.constexpr,  # the response of each row of weight
     ROWS: tl.constexpr,  # the rows of mix, in the order in which gradients come
-    WEIGHTS: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
+    WEIGHTS: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr,
     TILE: tl.constexpr,  # of cells
     WINDOWS: tl.constexpr,  # the tile of windows that covers it
-    LAST: tl.constexpr,
-    SHARED: tl.constexpr,
-    PER_CHANNEL: tl.constexpr,
+    LAST: tl.constexpr, SHARED: tl.constexpr, PER_CHANNEL: tl.constexpr,
     MASK: tl.constexpr,  # which gradients are wanted: x, weight, mix
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
+    WIDE: tl.constexpr, ACC: tl.constexpr,
     REGIONS: tl.constexpr,  # lanes for windows
     BLOCK: tl.constexpr,  # lanes for cells
-):
+):  # fmt: skip
     """``dx`` for a tile of cells, and partial sums of the parameters' gradients over the windows that begin in it."""
     n, c0, d0, h0, w0 = find_tile(tl.program_id(0), sizes, TILE, LAST)
     first_d = find_first_window(d0, WINDOW[0][0], WINDOW[1][0], WINDOW[2][0], WINDOW[3][0])
@@ -171,38 +137,15 @@ def backward(
 
 @triton.jit
 def send(
-    grad,
-    x,
-    weight,
-    mix,
+    grad, x, weight, mix,
     sent,  # the slots of all responses, then what reaches the rows of mix, one after the other
     rows,  # numbers in one of them
-    sizes,
-    outputs,
-    grad_stride,
-    x_stride,
-    sent_stride,
-    weight_stride,
-    mix_stride,
-    RESPONSES: tl.constexpr,
-    NODES: tl.constexpr,
-    PASSES: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BY_TAP: tl.constexpr,
-    ROWS: tl.constexpr,
-    WEIGHTS: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    TILE: tl.constexpr,
-    LAST: tl.constexpr,
-    SHARED: tl.constexpr,
-    MASK: tl.constexpr,
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    sizes, outputs, grad_stride, x_stride, sent_stride, weight_stride, mix_stride,
+    RESPONSES: tl.constexpr, NODES: tl.constexpr, PASSES: tl.constexpr, SLOTS: tl.constexpr, BY_TAP: tl.constexpr,
+    ROWS: tl.constexpr, WEIGHTS: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr, WINDOW: tl.constexpr,
+    TAPS: tl.constexpr, TILE: tl.constexpr, LAST: tl.constexpr, SHARED: tl.constexpr, MASK: tl.constexpr,
+    WIDE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The slots of every window, into memory."""
     n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
     n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)
@@ -230,28 +173,10 @@ def send(
 
 @triton.jit
 def gather(
-    sent,
-    rows,
-    x,
-    weight,
-    dx,
-    sizes,
-    outputs,
-    sent_stride,
-    x_stride,
-    dx_stride,
-    weight_stride,
-    RESPONSES: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BY_TAP: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    TILE: tl.constexpr,
-    LAST: tl.constexpr,
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    sent, rows, x, weight, dx, sizes, outputs, sent_stride, x_stride, dx_stride, weight_stride,
+    RESPONSES: tl.constexpr, SLOTS: tl.constexpr, BY_TAP: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr,
+    TILE: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """``dx`` from what ``send`` wrote."""
     n, c, d, h, w = find_tile(tl.program_id(0), sizes, TILE, LAST)
     n, c, d, h, w, alive = find_places(n, c, d, h, w, sizes, TILE, LAST, WIDE, BLOCK)
@@ -283,25 +208,19 @@ def split(number, sizes):
 
 @triton.jit
 def reduce(
-    x,
-    sent,
-    rows,
+    x, sent, rows,
     partial,  # [chunks, parameters' rows, parameters, taps]
     steps,  # blocks of windows a program sums
-    images,
-    sizes,
+    images, sizes,
     kept,  # C, D, H, W of the parameter, 1 where it is shared
     shared,  # C, D, H, W of what is summed, 1 where it is not
-    x_stride,
-    sent_stride,
+    x_stride, sent_stride,
     SOURCES: tl.constexpr,  # kind, first slot and whether there is one for each tap, for each of the parameters' rows
     WINDOW: tl.constexpr,  # of one tap for mix
-    TAPS: tl.constexpr,
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
+    TAPS: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr,
     KEPT: tl.constexpr,  # lanes: parameters, and windows summed side by side
     SUMMED: tl.constexpr,
-):
+):  # fmt: skip
     """Gradients of one tap of some parameters, summed over a chunk of the windows that share them."""
     count = kept[0] * kept[1] * kept[2] * kept[3]
     blocks = tl.cdiv(count, KEPT)

@@ -1,7 +1,5 @@
 """``learnpool::pool`` and ``learnpool::pool_backward`` by Triton: which kernels are launched, with which tiles."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,15 +14,7 @@ from ..operator import POOL, POOL_BACKWARD, check, check_gradient
 from ..rows import clamp_rows, drop_outward, get_accumulation_dtype
 from ..window import Window, empty_output
 from . import kernels, tiles
-from .calls import (
-    Call,
-    Launch,
-    describe_call,
-    describe_tile,
-    find_parameter_strides,
-    find_strides,
-    is_far,
-)
+from .calls import Call, Launch, describe_call, describe_tile, find_strides, is_far
 from .responses import NUMBER, UNITS
 from .tiles import Tile
 
@@ -67,23 +57,11 @@ def pool(x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], *argume
 
 def plan_forward(x: Tensor, weight: Tensor, mix: Tensor, y: Tensor, program: Sequence[int], window: Window) -> Launch:
     """The launch that writes ``y``."""
-    call, dims = describe_call(POOL, x, y.shape, program, window), window.dims
+    call = describe_call(POOL, x, y.shape, program, window)
     weight, mix = prepare(weight, mix, call.program, window.kernel)
     tile = tiles.choose_forward(call.tiled, call.window, call.load)
-    arguments = {
-        "x": x,
-        "weight": weight,
-        "mix": mix,
-        "y": y,
-        "sizes": call.pass_numbers(call.shape.sizes),
-        "outputs": call.pass_numbers(call.shape.outputs),
-        "x_stride": call.pass_numbers(find_strides(x, dims)),
-        "y_stride": call.pass_numbers(find_strides(y, dims)),
-        "weight_stride": call.pass_numbers(find_parameter_strides(weight, dims)),
-        "mix_stride": call.pass_numbers(find_parameter_strides(mix, dims)),
-        "SHARED": math.prod(weight.shape[1 : 2 + dims]) == 1,
-        "WIDE": is_far(x, y, weight),
-    }
+    arguments = call.describe_tensors(x=x, weight=weight, mix=mix, y=y)
+    arguments["SHARED"] = math.prod(weight.shape[1 : 2 + window.dims]) == 1
     programs = tiles.count_tiles(call.shape.images, call.shape.outputs, tile)
     lanes = 4 if call.shape.last else max(4, 16 // x.element_size())  # of a thread; other numbers of halves spill
     arguments |= call.constants | describe_tile(tile, lanes=max(1, lanes // call.load))
@@ -144,26 +122,11 @@ def plan_backward(
     if not regional and call.can_be_fused:
         channels = 1 if per_channel and not call.shape.last else call.shape.sizes[0]
         tile = tiles.choose_backward(call.tiled, call.window, channels, call.load)
-    common: dict[str, Any] = call.constants | {
-        "grad": grad,
-        "x": x,
-        "weight": weight,
-        "mix": mix,
-        "dx": dx,
-        "sizes": call.pass_numbers(call.shape.sizes),
-        "outputs": call.pass_numbers(call.shape.outputs),
-        "grad_stride": call.pass_numbers(find_strides(grad, dims)),
-        "x_stride": call.pass_numbers(find_strides(x, dims)),
-        "dx_stride": call.pass_numbers(find_strides(dx, dims) if mask[0] else (0,) * 5),
-        "weight_stride": call.pass_numbers(find_parameter_strides(weight, dims)),
-        "mix_stride": call.pass_numbers(find_parameter_strides(mix, dims)),
-        "SHARED": math.prod(weight.shape[1 : 2 + dims]) == 1,
-        "MASK": mask,
-        "WIDE": is_far(x, grad, dx, weight),
-    }
+    common = call.constants | call.describe_tensors(grad=grad, x=x, weight=weight, mix=mix, dx=dx)
+    common |= {"SHARED": math.prod(weight.shape[1 : 2 + dims]) == 1, "MASK": mask}
     if tile is not None:
         return _plan_fused(call, tile, common, per_channel)
-    return _plan_through_memory(call, common, dims)
+    return _plan_through_memory(call, common)
 
 
 def _plan_fused(call: Call, tile: Tile, common: dict[str, Any], per_channel: bool) -> BackwardPlan:
@@ -198,14 +161,14 @@ def _plan_fused(call: Call, tile: Tile, common: dict[str, Any], per_channel: boo
     return BackwardPlan([Launch.make(kernels.backward, programs, common | arguments)], sum_parameters)
 
 
-def _plan_through_memory(call: Call, common: dict[str, Any], dims: int) -> BackwardPlan:
+def _plan_through_memory(call: Call, common: dict[str, Any]) -> BackwardPlan:
     shape, program, grad = call.shape, call.program, common["grad"]
-    like = empty_output(grad.shape, common["x"], dims)
+    like = empty_output(grad.shape, common["x"], call.dims)
     sent = torch.empty((call.slots[-1] + program.mixes, grad.numel()), dtype=call.dtype, device=grad.device)
     common = common | {
         "sent": sent,
         "rows": grad.numel(),
-        "sent_stride": call.pass_numbers(find_strides(like, dims)),
+        "sent_stride": call.pass_numbers(find_strides(like, call.dims)),
         "WIDE": common["WIDE"] or is_far(sent),
     }
     tile = tiles.choose_forward(call.tiled, call.window, call.load)
@@ -221,7 +184,7 @@ def _plan_through_memory(call: Call, common: dict[str, Any], dims: int) -> Backw
     sums = [common["weight"][None, :0], common["mix"][None, :0]]
     for i, wanted in enumerate(common["MASK"][1:]):
         if wanted and sources[i]:
-            launches.append(_plan_reduction(call, common, sums[i][0], tuple(sources[i]), dims))
+            launches.append(_plan_reduction(call, common, sums[i][0], tuple(sources[i])))
             sums[i] = launches[-1].arguments["partial"]
     return BackwardPlan(launches, lambda: (sums[0].sum(0), sums[1].sum(0)))
 
@@ -235,10 +198,8 @@ def plan_gather(call: Call, common: dict[str, Any]) -> Launch:
     return Launch.make(kernels.gather, programs, common | describe_tile(tile))
 
 
-def _plan_reduction(
-    call: Call, common: dict[str, Any], parameter: Tensor, sources: tuple[Any, ...], dims: int
-) -> Launch:
-    shape = call.shape
+def _plan_reduction(call: Call, common: dict[str, Any], parameter: Tensor, sources: tuple[Any, ...]) -> Launch:
+    shape, dims = call.shape, call.dims
     front = (1,) * (3 - dims)
     extent = (parameter.shape[1], *front, *parameter.shape[2 : 2 + dims])
     shared = tuple(1 if n == m else m for n, m in zip(extent, shape.outputs, strict=True))

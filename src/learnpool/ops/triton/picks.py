@@ -44,23 +44,9 @@ def add_likelihood(total, count, x, base, start, alive, tap, size, stride, WINDO
 
 @triton.jit
 def pick_tap(
-    value,
-    winner,
-    passed,
-    total,
-    flat,
-    sample,
-    x,
-    base,
-    start,
-    alive,
-    tap,
-    size,
-    stride,
-    RANDOM: tl.constexpr,
-    WINDOW: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    value, winner, passed, total, flat, sample, x, base, start, alive, tap, size, stride,
+    RANDOM: tl.constexpr, WINDOW: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     """One more tap: the last with a likelihood that begins at or before the threshold wins; or its expected part."""
     cell, exists, _ = read_cell(x, base, start, alive, tap, size, stride, WINDOW, ACC)
     likelihood = tl.where(flat, exists.to(ACC), tl.where(cell < 0, 0.0, cell))
@@ -77,21 +63,16 @@ def pick_tap(
 def pick(
     x,
     seed,  # one for each image; any pointer if not RANDOM
-    y,
-    taps,
+    y, taps,
     sizes,  # C, D, H, W of x
     outputs,  # C, D, H, W of y
     x_stride,  # N, C, D, H, W; so is the next
     y_stride,  # of y and taps
     RANDOM: tl.constexpr,  # pick by chance, or take the expected cell
     WRITES: tl.constexpr,  # "y", or "taps": the number of the picked tap, −1 for none
-    WINDOW: tl.constexpr,
-    TILE: tl.constexpr,
-    LAST: tl.constexpr,
-    WIDE: tl.constexpr,
-    ACC: tl.constexpr,
+    WINDOW: tl.constexpr, TILE: tl.constexpr, LAST: tl.constexpr, WIDE: tl.constexpr, ACC: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """The picked or the expected cell of a tile of regions, or its tap."""
     n, c, d, h, w = find_tile(tl.program_id(0), outputs, TILE, LAST)
     n, c, d, h, w, alive = find_places(n, c, d, h, w, outputs, TILE, LAST, WIDE, BLOCK)

@@ -19,25 +19,9 @@ GATE_BY = tl.constexpr(int(Op.GATE_BY))
 
 @triton.jit
 def add_tap(
-    states,
-    n,
-    thetas,
-    x,
-    weight,
-    base,
-    weight_base,
-    row_stride,
-    start,
-    alive,
-    tap,
-    size,
-    stride,
-    PASS: tl.constexpr,
-    RESPONSES: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SHARED: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    states, n, thetas, x, weight, base, weight_base, row_stride, start, alive, tap, size, stride,
+    PASS: tl.constexpr, RESPONSES: tl.constexpr, WINDOW: tl.constexpr, SHARED: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     """One more tap of one pass, for every response."""
     cell, exists, counted = read_cell(x, base, start, alive, tap, size, stride, WINDOW, ACC)
     if PASS == 0:
@@ -56,28 +40,10 @@ def add_tap(
 
 @triton.jit
 def respond(
-    x,
-    weight,
-    mix,
-    base,
-    weight_base,
-    mix_base,
-    weight_rows,
-    mix_rows,
-    start,
-    alive,
-    size,
-    stride,
-    RESPONSES: tl.constexpr,
-    PASSES: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    SHARED: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    x, weight, mix, base, weight_base, mix_base, weight_rows, mix_rows, start, alive, size, stride,
+    RESPONSES: tl.constexpr, PASSES: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr, WINDOW: tl.constexpr,
+    TAPS: tl.constexpr, SHARED: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The finished state of each response, its number in mix, and how many cells of each lane's region exist.
 
     ``start`` is the place of the first tap on each axis, ``base`` the offset of the lane's image and channel.
@@ -137,16 +103,9 @@ def pass_on(grad, share):
 
 @triton.jit
 def evaluate(
-    states,
-    mix,
-    mix_base,
-    row_stride,
-    alive,
-    NODES: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    states, mix, mix_base, row_stride, alive,
+    NODES: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     """The value of each node, the proportion of each inner one, and what the value that decides it is multiplied by.
 
     From the back of the program to its root: ``values`` are those of the nodes behind the present one.
@@ -215,32 +174,10 @@ def backpropagate(grad, values, proportions, scales, RESPONSES: tl.constexpr, NO
 
 @triton.jit
 def find_slots(
-    grad,
-    x,
-    weight,
-    mix,
-    n,
-    c,
-    d,
-    h,
-    w,
-    alive,
-    sizes,
-    grad_stride,
-    x_stride,
-    weight_stride,
-    mix_stride,
-    RESPONSES: tl.constexpr,
-    NODES: tl.constexpr,
-    PASSES: tl.constexpr,
-    MIXES: tl.constexpr,
-    SCALARS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    SHARED: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    grad, x, weight, mix, n, c, d, h, w, alive, sizes, grad_stride, x_stride, weight_stride, mix_stride,
+    RESPONSES: tl.constexpr, NODES: tl.constexpr, PASSES: tl.constexpr, MIXES: tl.constexpr, SCALARS: tl.constexpr,
+    WINDOW: tl.constexpr, TAPS: tl.constexpr, SHARED: tl.constexpr, ACC: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The slots of all responses of each lane's window, and what reaches the rows of mix that learn, in ROWS' order."""
     start = find_start(d, h, w, WINDOW)
     base = n * x_stride[0] + c * x_stride[1]

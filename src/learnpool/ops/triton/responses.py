@@ -136,18 +136,11 @@ def add_again(state, x, exists, theta, KIND: tl.constexpr):
 
 @triton.jit
 def finish(
-    state,
-    n,
-    theta,
+    state, n, theta,
     weight,  # and ``offset``: where the row of a kind whose weights belong to places lies
-    offset,
-    alive,
-    KIND: tl.constexpr,
-    WINDOW: tl.constexpr,
-    TAPS: tl.constexpr,
-    SHARED: tl.constexpr,
-    ACC: tl.constexpr,
-):
+    offset, alive,
+    KIND: tl.constexpr, WINDOW: tl.constexpr, TAPS: tl.constexpr, SHARED: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     if KIND == AVG:
         divisor = n
         if not WINDOW[7]:

@@ -4,8 +4,6 @@ Backward in training finds the picked taps anew, from x and the seeds, and gathe
 is the reference: nobody trains through the expected cell.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -35,27 +33,15 @@ def pool(x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
 def plan_forward(x: Tensor, seed: Tensor | None, y: Tensor, window: Window) -> Launch:
     """The launch that writes ``y``."""
     call = describe_call(stochastic.POOL, x, y.shape, PROGRAM, window)
-    return plan_picks(call, x, seed, y, "y", window.dims)
+    return plan_picks(call, x, seed, y, "y")
 
 
-def plan_picks(call: Call, x: Tensor, seed: Tensor | None, out: Tensor, writes: str, dims: int) -> Launch:
+def plan_picks(call: Call, x: Tensor, seed: Tensor | None, out: Tensor, writes: str) -> Launch:
     """The launch that writes the picked or expected cells to ``out``, or the numbers of the picked taps."""
     tile = tiles.choose_forward(call.tiled, call.window)
-    arguments = {
-        "x": x,
-        "seed": x if seed is None else seed,
-        "y": out,
-        "taps": out,
-        "sizes": call.pass_numbers(call.shape.sizes),
-        "outputs": call.pass_numbers(call.shape.outputs),
-        "x_stride": call.pass_numbers(find_strides(x, dims)),
-        "y_stride": call.pass_numbers(find_strides(out, dims)),
-        "RANDOM": seed is not None,
-        "WRITES": writes,
-        "WIDE": is_far(x, out),
-    }
-    programs = tiles.count_tiles(call.shape.images, call.shape.outputs, tile)
-    return Launch.make(picks.pick, programs, call.constants | arguments | describe_tile(tile))
+    arguments = {"seed": x if seed is None else seed, "taps": out, "RANDOM": seed is not None, "WRITES": writes}
+    arguments |= call.constants | call.describe_tensors(x=x, y=out) | describe_tile(tile)
+    return Launch.make(picks.pick, tiles.count_tiles(call.shape.images, call.shape.outputs, tile), arguments)
 
 
 def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any) -> Tensor:
@@ -75,23 +61,21 @@ def pool_backward(grad: Tensor, x: Tensor, seed: Tensor | None, *arguments: Any)
 
 def plan_backward(grad: Tensor, x: Tensor, seed: Tensor, dx: Tensor, window: Window) -> list[Launch]:
     """Find the picked taps, then gather: both go through memory, so any window will do."""
-    call, dims = describe_call(stochastic.POOL_BACKWARD, x, grad.shape, PROGRAM, window), window.dims
-    like = empty_output(grad.shape, x, dims)
+    call = describe_call(stochastic.POOL_BACKWARD, x, grad.shape, PROGRAM, window)
+    like = empty_output(grad.shape, x, window.dims)
     sent = torch.empty((2, grad.numel()), dtype=call.dtype, device=x.device)  # what a maximum sends: gradient and tap
     grads, taps = (row.as_strided(like.shape, like.stride()) for row in sent)
     grads.copy_(grad)
-    common = call.constants | {
-        "sent": sent,
-        "rows": grad.numel(),
-        "x": x,
-        "weight": x,
-        "dx": dx,
-        "sizes": call.pass_numbers(call.shape.sizes),
-        "outputs": call.pass_numbers(call.shape.outputs),
-        "sent_stride": call.pass_numbers(find_strides(like, dims)),
-        "x_stride": call.pass_numbers(find_strides(x, dims)),
-        "dx_stride": call.pass_numbers(find_strides(dx, dims)),
-        "weight_stride": call.pass_numbers((0,) * 5),
-        "WIDE": is_far(x, sent, dx),
-    }
-    return [plan_picks(call, x, seed, taps, "taps", dims), plan_gather(call, common)]
+    common = (
+        call.constants
+        | call.describe_tensors(x=x, dx=dx)
+        | {
+            "sent": sent,
+            "rows": grad.numel(),
+            "weight": x,  # of which nothing is read
+            "sent_stride": call.pass_numbers(find_strides(like, window.dims)),
+            "weight_stride": call.pass_numbers((0,) * 5),
+            "WIDE": is_far(x, sent, dx),
+        }
+    )
+    return [plan_picks(call, x, seed, taps, "taps"), plan_gather(call, common)]

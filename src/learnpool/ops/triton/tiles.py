@@ -4,8 +4,6 @@ A tile is a tuple of channels, depth, rows and columns: of regions in forward, o
 of windows covers it. Lanes are powers of two; the last ones of a tile idle.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -50,9 +50,8 @@ def describe_verdict(summaries: Sequence[PoolSummary]) -> str:
         if len(others) == 1:
             return f"{others[0].pool} does not differ clearly from {baseline}."
         closest = choose_pool(summaries)
-        if closest.difference is None or is_zero(closest.difference.mean):
-            return f"No pool differs from {baseline}."
-        return f"No pool differs clearly from {baseline}; the closest call is {closest.pool}."
+        is_call = closest.difference is not None and not is_zero(closest.difference.mean)
+        return f"No pool differs clearly from {baseline}{f'; the closest call is {closest.pool}' if is_call else ''}."
     parts = [
         f"{join_words(pools[verdict])} {'is' if len(pools[verdict]) == 1 else 'are'} {verdict} than {baseline}"
         for verdict in (Verdict.BETTER, Verdict.WORSE)
@@ -137,7 +136,7 @@ def format_outlook(difference: PairedDifference) -> str:
 def describe_seeds_needed(difference: PairedDifference) -> str:
     """How many more seeds would show an unclear difference."""
     if is_zero(difference.mean):
-        return f"Any difference is {TOO_SMALL}."
+        return f"The difference seen is {TOO_SMALL}."
     if difference.test is None or difference.test.more_seeds is None:
         return f"It would take more than {MOST_SEEDS} seeds to show this difference: it is {TOO_SMALL}."
     seeds, chance = format_count(difference.test.more_seeds, "more seed"), format_percent(POWER)

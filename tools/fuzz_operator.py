@@ -13,9 +13,9 @@ import sys
 
 import torch
 
-from learnpool.lab.doctor import TOLERANCES, arrange
+from learnpool.lab.doctor import TOLERANCES, arrange, pool_both
 from learnpool.names import parse
-from learnpool.ops import cpu, reference
+from learnpool.ops import cpu
 from learnpool.ops.window import Window
 from learnpool.parsing import LEAVES
 from learnpool.program import decode
@@ -75,20 +75,11 @@ def compare_call(seed: int) -> str:
     extent = (shape[1] if "channel" in share else 1, *grid)
     weight = (torch.randn((decoded.weights, *extent, *window.kernel)) / 2).to(dtype)
     mix = (3 * torch.rand((decoded.mixes, *extent))).to(dtype)  # beyond some borders too
-    y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
-    grad = torch.randn(y.shape).to(y)
-    ours = torch.ops.learnpool.pool_backward(grad, x, weight, mix, program, *window.arguments, [True] * 3)
-    theirs = reference.backward(grad, x, weight, mix, program, window)
-    pairs = [("y", y, reference.forward(x, weight, mix, program, window))]
-    pairs += list(zip(("dx", "dweight", "dmix"), ours, theirs, strict=True))
     rtol, atol = TOLERANCES[dtype]
-    for name, mine, wanted in pairs:
+    for name, *both in pool_both(x, weight, mix, program, window, dtype):
         # where cells are not finite, a result that is not either may be infinite or NaN
-        mine, wanted = (torch.where(t.isfinite(), t, math.nan).double() for t in (mine, wanted))
-        if name in (
-            "dweight",
-            "dmix",
-        ):  # of a side that is not read: the reference has 0 · inf, the kernel 0
+        mine, wanted = (torch.where(t.isfinite(), t, math.nan).double() for t in both)
+        if name in ("dweight", "dmix"):  # of a side that is not read: the reference has 0 · inf, the kernel 0
             wanted = torch.where(wanted.isnan() & (mine == 0), 0, wanted)
         scale = max(1.0, float(wanted.abs().nan_to_num().max()) if wanted.numel() else 1.0)
         if not torch.allclose(mine, wanted, rtol=rtol, atol=atol * scale, equal_nan=True):

@@ -118,11 +118,14 @@ def arrange(x: Tensor, layout: str, dims: int) -> Tensor:
 
 
 def _pool_both(case: Case, device: torch.device) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Value and gradients of a tree, by the operator and by the reference: of float32 in float64, because its own
-    rounding in float32 is as large as a kernel's.
-    """
-    x, weight, mix, program, window = make_inputs(case, device)
-    exact = torch.float64 if case.dtype == torch.float32 else case.dtype
+    """``pool_both`` of a case; of float32 in float64, because its own rounding is as large as a kernel's."""
+    return pool_both(*make_inputs(case, device), torch.float64 if case.dtype == torch.float32 else case.dtype)
+
+
+def pool_both(
+    x: Tensor, weight: Tensor, mix: Tensor, program: Sequence[int], window: Window, exact: torch.dtype
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Value and gradients of a tree, by the operator and by the reference in the dtype ``exact``."""
     known = x.to(exact), weight.to(exact), mix.to(exact)
     y = torch.ops.learnpool.pool(x, weight, mix, program, *window.arguments)
     yield "y", y, reference.forward(*known, program, window).to(y)

@@ -67,8 +67,13 @@ def load(directory: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     computed = hashlib.sha256(content).hexdigest()
     if computed != digest:
         raise _make_damage_error(path, f"damaged (wanted SHA-256 {digest[:12]}…, got {computed[:12]}…)")
+    return _parse(path, content), state
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Tensor]:
+    """The tensors in a file; CheckpointError if they are damaged."""
     try:
-        return parse_tensors(content), state
+        return parse_tensors(content)
     except SafetensorError as error:
         raise _make_damage_error(path, f"damaged ({error})") from None
 
@@ -96,10 +101,7 @@ def load_preparation(directory: Path, digest: str = "") -> dict[str, Tensor]:
     content = path.read_bytes()
     if digest and hashlib.sha256(content).hexdigest() != digest:
         raise _make_damage_error(path, "damaged")
-    try:
-        return parse_tensors(content)
-    except SafetensorError as error:
-        raise _make_damage_error(path, f"damaged ({error})") from None
+    return _parse(path, content)
 
 
 def collect_tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, Tensor]:

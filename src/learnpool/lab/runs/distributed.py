@@ -83,9 +83,7 @@ class Ranks:
             result = function()
         except (OSError, ValueError) as error:
             own_error = error
-        errors: list[Any] = [None] * self.world
-        distributed.all_gather_object(errors, own_error)
-        if first := next((error for error in errors if error is not None), None):
+        if first := next((error for error in self.gather(own_error) if error is not None), None):
             raise first
         return result  # type: ignore[return-value]
 

@@ -41,11 +41,7 @@ def make_small_scale(seeds: int, **changes: Any) -> Scale:
 SHORT = {"batch": 32, "rate": (0.035,), "precision": "bfloat16"}  # the schedule chosen for the paper's network
 SETTINGS = {
     "dsn": Setting("the paper's network, a quarter as wide", "paper", make_small_scale(5, epochs=40, **SHORT)),
-    "all": Setting(
-        "the same, all images",
-        "paper/all-images",
-        Scale("cpu", 3, ("cifar10+",), {"epochs": 8, **SHORT}),
-    ),
+    "all": Setting("the same, all images", "paper/all-images", Scale("cpu", 3, ("cifar10+",), {"epochs": 8, **SHORT})),
     "small": Setting(
         "a network with batch normalisation",
         "paper/small",

@@ -14,13 +14,8 @@ import subprocess
 import pytest
 import torch
 
-DTYPES = {
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    15: torch.bfloat16,
-}  # ScalarType.h's numbers
+# ScalarType.h's numbers
+DTYPES = {4: torch.int64, 5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
 OPERATORS = ("pool", "pool_backward", "stochastic_pool", "stochastic_pool_backward")
 LIBRARY = torch.library.Library("learnpool", "IMPL")
 os.environ["LEARNPOOL_CPU_LIBRARY"] = "none"  # this processor's own kernels stay out of it

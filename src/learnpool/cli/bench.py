@@ -1,7 +1,7 @@
 """``learnpool bench``: how fast the pools are."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -48,20 +48,9 @@ def build() -> typer.Typer:
         from ..lab.bench import pools as lab
 
         with report_usage_errors():
-            benchmark = options.parse_options(
-                shapes,
-                window,
-                pools,
-                layout,
-                dtype,
-                share,
-                threads=threads,
-                rounds=rounds,
-                ceil_mode=ceil,
-                compiled=compiled,
-                reference=reference,
-                device=device,
-            )
+            settings = {"threads": threads, "rounds": rounds, "device": device}
+            flags = {"ceil_mode": ceil, "compiled": compiled, "reference": reference}
+            benchmark = options.parse_options(shapes, window, pools, layout, dtype, share, **settings, **flags)
         lab.bench(benchmark, out)
 
     @app.command()
@@ -82,15 +71,9 @@ def build() -> typer.Typer:
         from ..lab.bench import scaling as lab
 
         with report_usage_errors():
-            benchmark = lab.ScalingBenchmark(
-                cells=cells,
-                kernel=kernel,
-                levels=levels,
-                layout=layout,
-                dtype=dtype,
-                rounds=rounds,
-                threads=threads or torch.get_num_threads(),
-            )
+            sweeps = {"cells": cells, "kernel": kernel, "levels": levels, "rounds": rounds}
+            threads = threads or torch.get_num_threads()
+            benchmark = lab.ScalingBenchmark(layout=layout, dtype=dtype, threads=threads, **sweeps)
             benchmark.list_points()  # raises on a layout or dtype it does not know
         lab.bench(benchmark, out)
 
@@ -120,20 +103,9 @@ def build() -> typer.Typer:
         from ..lab.bench import net as lab
 
         with report_usage_errors():
-            benchmark = lab.NetBenchmark(
-                pool=pool,
-                model=model,
-                data=data,
-                size=size,
-                inference=inference,
-                batch=batch,
-                width=width,
-                layout=layout,
-                pairs=pairs,
-                threads=threads or torch.get_num_threads(),
-                device=device,
-            )
-            lab.bench(benchmark, out)
+            network: Any = {"model": model, "pool": pool, "data": data, "size": size, "batch": batch, "width": width}
+            place: Any = {"layout": layout, "threads": threads or torch.get_num_threads(), "device": device}
+            lab.bench(lab.NetBenchmark(inference=inference, pairs=pairs, **network, **place), out)
 
     @app.command()
     def train(
@@ -184,17 +156,8 @@ def build() -> typer.Typer:
         from ..lab.bench import data as lab
 
         with report_usage_errors():
-            benchmark = lab.DataBenchmark(
-                net=model,
-                pool=pool,
-                preset=preset,
-                data=source,
-                batch=batch,
-                width=width,
-                rounds=rounds,
-                workers=workers,
-                threads=threads or torch.get_num_threads(),
-            )
-            lab.bench(benchmark, out, data_dir)
+            run: Any = {"net": model, "pool": pool, "preset": preset, "data": source, "batch": batch, "width": width}
+            threads = threads or torch.get_num_threads()
+            lab.bench(lab.DataBenchmark(rounds=rounds, workers=workers, threads=threads, **run), out, data_dir)
 
     return app

@@ -23,8 +23,7 @@ def calibration(
     width: Annotated[float, typer.Option(help="Multiple of the paper's channels.")] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     start: Annotated[
-        str,
-        typer.Option(help="Where masks and filters begin; paper is random, so that converting does harm."),
+        str, typer.Option(help="Where masks and filters begin; paper is random, so that converting does harm.")
     ] = "paper",
 ) -> None:
     """Swap the pools of a trained network and calibrate them.

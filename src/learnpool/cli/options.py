@@ -14,10 +14,7 @@ from . import report_training_errors
 Preset = Annotated[str, typer.Option(help="paper, modern or cpu.")]
 NETS = "dsn, resnet9, fast, alexnet, googlenet, googlenet-bn, timm:NAME, torchvision:NAME, or package.module:function."
 Model = Annotated[str, typer.Option(help=NETS)]
-Replace = Annotated[
-    str | None,
-    typer.Option(help="Where pools go: max,avg,global,strided,shortcut; max if not given."),
-]
+Replace = Annotated[str | None, typer.Option(help="Where pools go: max,avg,global,strided,shortcut; max if not given.")]
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; the preset's if not given.")]
 TrainSize = Annotated[int | None, typer.Option(help="Use only so many training images.")]
 Changes = Annotated[

@@ -30,6 +30,7 @@ from .runs.train import train
 from .runs.trained import load
 
 BATCH = 64  # images in a step of the calibration
+Pairs = Iterable[tuple[Tensor, Tensor]]  # images and labels
 PAGE = """# A max network on {run.data}, its pools swapped and calibrated
 
 `{command}` trained the paper's network with max pooling (preset `cpu`, width {run.width:g}, {train:,} images,
@@ -142,7 +143,7 @@ def choose_images(batches: Batches, number: int, ranks: Ranks) -> Tensor:
 
 
 @torch.no_grad()
-def compute_error(net: nn.Module, images: Iterable[tuple[Tensor, Tensor]]) -> float:
+def compute_error(net: nn.Module, images: Pairs) -> float:
     """% of the images that are given another label."""
     wrong = total = 0
     for pixels, labels in images:
@@ -152,13 +153,7 @@ def compute_error(net: nn.Module, images: Iterable[tuple[Tensor, Tensor]]) -> fl
 
 
 def measure_pool(
-    net: nn.Module,
-    pool: str,
-    error: float,
-    images: Tensor,
-    test: Iterable[tuple[Tensor, Tensor]],
-    seed: int,
-    start: str,
+    net: nn.Module, pool: str, error: float, images: Tensor, test: Pairs, seed: int, start: str
 ) -> PoolResult:
     """A copy of the network with other pools, tested before and after it is calibrated."""
     torch.manual_seed(seed)  # start values of the pools

@@ -43,7 +43,6 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
         kinds.setdefault(run.model_copy(update={"seed": 0}), []).append(run)
     for kind, group in kinds.items():
         epochs = sum(left[run] for run in group)
-        done = str(sum(run in finished for run in group))
         times, epoch = ["–", "–"], 0.0
         try:
             epoch = measure_epoch(group[0], **options) if epochs else 0.0
@@ -54,28 +53,22 @@ def describe_plan(runs: Sequence[Run], out: Path, jobs: int, **options: Any) -> 
             times, unknown = ["?", "?"], f" Not counted: {error}."
         extra = f", {format_count(kind.extra_convs, 'extra conv')}" if kind.extra_convs else ""
         extra += "".join(f", {name}={getattr(kind, name)}" for name in find_unlike_fields(kind, kinds))
-        rows.append(
-            [
-                kind.data + "+" * (kind.mirror and kind.data in both),
-                kind.pool + extra,
-                str(len(group)),
-                done,
-                str(epochs),
-                *times,
-            ]
-        )
+        data = kind.data + "+" * (kind.mirror and kind.data in both)
+        counts = len(group), sum(run in finished for run in group), epochs
+        rows.append([data, kind.pool + extra, *map(str, counts), *times])
         whole += epoch * epochs
     place = escape_control_characters(str(out))
     todo = [run for run in runs if left[run]]
     at_once = max(1, min(jobs, len(todo)))
-    text = f"{format_count(len(runs), 'run')}, {len(runs) - len(todo)} of them done in {place}; "
+    text = f"{format_table(rows, right=range(2, 7))}\n\n{format_count(len(runs), 'run')}, "
+    text += f"{len(runs) - len(todo)} of them done in {place}; "
     if not todo:
-        return f"{format_table(rows, right=range(2, 7))}\n\n{text}nothing to train."
+        return f"{text}nothing to train."
     if unknown and not whole:
-        return f"{format_table(rows, right=range(2, 7))}\n\n{text}no time could be measured.{unknown}"
+        return f"{text}no time could be measured.{unknown}"
     text += f"about {format_seconds(whole / at_once)} with {at_once} at a time, by {STEPS} steps measured just now,"
     text += " and some seconds for each run to start."
-    return f"{format_table(rows, right=range(2, 7))}\n\n{text}{unknown}"
+    return f"{text}{unknown}"
 
 
 def find_unlike_fields(run: Run, others: Iterable[Run]) -> list[str]:

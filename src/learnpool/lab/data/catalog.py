@@ -8,16 +8,7 @@ from .mnist import FASHION_MNIST, MNIST
 from .source import Source
 from .svhn import SVHN
 
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        MNIST,
-        FASHION_MNIST,
-        CIFAR10,
-        CIFAR100,
-        SVHN,
-    )
-}
+SOURCES: dict[str, Source] = {source.name: source for source in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, SVHN)}
 IN_MEMORY = ("digits", *SOURCES)  # digits come with scikit-learn and have no files
 NAMES = (*IN_MEMORY, *FOLDERS)
 

@@ -10,8 +10,5 @@ CLAIM = (
     "40,000 on all data sets but SVHN."
 )
 PAPERS = {pool: {**errors, **read_table("table1_text").get(pool, {})} for pool, errors in read_table("table1").items()}
-TABLE = ErrorTable(
-    [Row(row["label"], pool, paper=PAPERS[pool]) for pool, row in PAPER["table1"].items()],
-    SETS,
-)
+TABLE = ErrorTable([Row(row["label"], pool, paper=PAPERS[pool]) for pool, row in PAPER["table1"].items()], SETS)
 plan, build_page = TABLE.plan, TABLE.build_page

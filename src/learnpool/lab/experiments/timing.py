@@ -78,15 +78,9 @@ def build_page(scale: Scale, results: Results) -> Page:
         low, _, high = statistics.quantiles(in_rounds, n=4, method="inclusive")
         ms = 1e3 * statistics.median(seconds[pool]) / record["settings"]["batch"]
         theirs = entry["ms"] / published["max"]["ms"]
-        rows.append(
-            [
-                Cell(entry["label"], record["pools"][pool]),
-                Cell(f"{entry['ms']:.2f}"),
-                Cell(f"{theirs:.2f}"),
-                Cell(f"{ms:.3f}"),
-                Cell(f"{ratios[pool]:.2f}", f"{low:.2f} … {high:.2f}"),
-            ]
-        )
+        cells = map(Cell, (f"{entry['ms']:.2f}", f"{theirs:.2f}", f"{ms:.3f}"))
+        ratio = Cell(f"{ratios[pool]:.2f}", f"{low:.2f} … {high:.2f}")
+        rows.append([Cell(entry["label"], record["pools"][pool]), *cells, ratio])
     heads = ["Pools", "paper, ms per image", "over its baseline", "ours, ms per image", "over our baseline"]
     settings = record["settings"]
     caption = (

@@ -42,12 +42,7 @@ class InMemoryImages:
     sides: Tensor | None = None  # 1 for images that even epochs mirror and odd ones do not, 0 for the others
 
     def iter_batches(
-        self,
-        batches: Sequence[Tensor],
-        rows: Rows,
-        generator: torch.Generator | None,
-        start: int = 0,
-        epoch: int = 0,
+        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0, epoch: int = 0
     ) -> Pairs:
         """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
         for number, index in enumerate(batches):
@@ -78,12 +73,7 @@ class ImageFiles:
         return self.files.labels
 
     def iter_batches(
-        self,
-        batches: Sequence[Tensor],
-        rows: Rows,
-        generator: torch.Generator | None,
-        start: int = 0,
-        epoch: int = 0,
+        self, batches: Sequence[Tensor], rows: Rows, generator: torch.Generator | None, start: int = 0, epoch: int = 0
     ) -> Pairs:
         """``rows`` of every batch of indices from ``start`` on, augmented if there is a generator."""
         drawn = generator if self.augment else None

@@ -72,8 +72,8 @@ def compare(run: Callable[[nn.Module, Tensor], list[Tensor]], name: str, net: nn
     return f"{distance:.0e}" if distance else "0"
 
 
-def run_compiled(net: nn.Module, x: Tensor) -> list[Tensor]:
-    return flatten(torch.compile(net, fullgraph=True, backend="aot_eager")(x))
+def run_compiled(net: nn.Module, x: Tensor, backend: str = "aot_eager") -> list[Tensor]:
+    return flatten(torch.compile(net, fullgraph=True, backend=backend)(x))
 
 
 def run_onnx(net: nn.Module, x: Tensor) -> list[Tensor]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import io
 from typing import Any
 
 import torch
 from checks import are_equal, flatten, measure, require, run
 from collection import COMPILED_PLACES, EXPORTED_PLACES, build, sample
+from compilers import run_compiled, run_onnx
 from torch import Tensor, nn
 
 import learnpool
@@ -110,21 +110,13 @@ def check_compiled(name: str, net: nn.Module, x: Tensor) -> str:
     if backend:
         torch._dynamo.reset()
         with torch.no_grad():
-            actual, expected = flatten(torch.compile(net, fullgraph=True, backend=backend)(x)), flatten(net(x))
-        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(run_compiled(net, x, backend), flatten(net(x)), rtol=1e-3, atol=1e-4)
     return backend
 
 
 def check_exported(name: str, net: nn.Module, x: Tensor) -> str:
     if name not in EXPORTED_PLACES:
         return ""
-    import onnxruntime
-
-    program = torch.onnx.export(net, (x,), dynamo=True, external_data=False, verbose=False)
-    buffer = io.BytesIO()
-    program.save(buffer)
-    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])
     with torch.no_grad():
-        (actual,), (expected,) = session.run(None, {session.get_inputs()[0].name: x.numpy()}), flatten(net(x))
-    torch.testing.assert_close(torch.from_numpy(actual), expected, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(run_onnx(net, x), flatten(net(x)), rtol=1e-3, atol=1e-4)
     return "yes"

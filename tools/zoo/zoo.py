@@ -141,8 +141,7 @@ def check_compiled(name: str, x: Tensor) -> str:
     torch._dynamo.reset()
     with torch.no_grad():
         # Fused and reordered sums of a whole network, so wider than one operator's tolerance.
-        actual, expected = flatten(torch.compile(net, fullgraph=True, backend=backend)(x)), flatten(net(x))
-        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(compilers.run_compiled(net, x, backend), flatten(net(x)), rtol=1e-3, atol=1e-4)
     return backend
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -120,19 +121,14 @@ def record_original(
     targets: TensorsByPool = {}
     left: dict[str, int] = {}
 
-    def make_hook(swap: Swap) -> Callable[..., Tensor]:
-        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-            x = args[0] if args else kwargs["input"]
-            y: Tensor = swap.old(x)
-            tensors = targets.setdefault(swap.name, [])
-            space = left.setdefault(swap.name, MAX_VALUES)
-            tensors.append(y.clone() if space > 0 else y[:0])  # a ReLU in place may follow
-            left[swap.name] = space - x.numel()
-            return y
+    def record(swap: Swap, x: Tensor, output: Tensor) -> Tensor:
+        y: Tensor = swap.old(x)
+        space = left.setdefault(swap.name, MAX_VALUES)
+        targets.setdefault(swap.name, []).append(y.clone() if space > 0 else y[:0])  # a ReLU in place may follow
+        left[swap.name] = space - x.numel()
+        return y
 
-        return hook
-
-    with register_hooks(swaps, make_hook):
+    with register_hooks(swaps, record):
         outputs = [find_first_tensor(observation.run_batch("calibrate", model, batch)) for batch in batches]
     return targets, outputs
 
@@ -149,16 +145,13 @@ def record_inputs(
     calls = {name: len(targets[name]) // len(batches) for name in inputs}  # in one forward pass
     goal: dict[str, int] = {}
 
-    def make_hook(swap: Swap) -> Callable[..., None]:
-        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            x, tensors = args[0] if args else kwargs["input"], inputs[swap.name]
-            tensors.append(x[: len(targets[swap.name][len(tensors)])].clone())
-            if all(len(inputs[name]) >= goal[name] for name in inputs):
-                raise StopForward
+    def record(swap: Swap, x: Tensor, output: Tensor) -> None:
+        tensors = inputs[swap.name]
+        tensors.append(x[: len(targets[swap.name][len(tensors)])].clone())
+        if all(len(inputs[name]) >= goal[name] for name in inputs):
+            raise StopForward
 
-        return hook
-
-    with register_hooks(group, make_hook):
+    with register_hooks(group, record):
         for batch in batches:
             goal.update({name: len(tensors) + calls[name] for name, tensors in inputs.items()})
             with suppress(StopForward):
@@ -182,14 +175,11 @@ def measure_distances(
         sums[name][0] += float((new - old).square().sum())
         sums[name][1] += float(old.square().sum())
 
-    def make_hook(swap: Swap) -> Callable[..., None]:
-        def hook(pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-            add(swap.name, output, targets[swap.name][calls[swap.name]])
-            calls[swap.name] += 1
+    def record(swap: Swap, x: Tensor, output: Tensor) -> None:
+        add(swap.name, output, targets[swap.name][calls[swap.name]])
+        calls[swap.name] += 1
 
-        return hook
-
-    with register_hooks(swaps, make_hook):
+    with register_hooks(swaps, record):
         for batch, old in zip(batches, outputs, strict=True):
             new = find_first_tensor(observation.run_batch("calibrate", model, batch))
             if new is not None and old is not None:
@@ -198,11 +188,15 @@ def measure_distances(
 
 
 @contextmanager
-def register_hooks(swaps: Sequence[Swap], make: Callable[[Swap], Any]) -> Iterator[None]:
-    """A forward hook on each new pool."""
+def register_hooks(swaps: Sequence[Swap], record: Callable[[Swap, Tensor, Tensor], Tensor | None]) -> Iterator[None]:
+    """After each call of a new pool, ``record(swap, x, output)``; what that returns replaces the output."""
+
+    def hook(swap: Swap, pool: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        return record(swap, args[0] if args else kwargs["input"], output)
+
     with ExitStack() as stack:
         for swap in swaps:
-            stack.callback(swap.new.register_forward_hook(make(swap), with_kwargs=True).remove)
+            stack.callback(swap.new.register_forward_hook(partial(hook, swap), with_kwargs=True).remove)
         yield
 
 

@@ -36,7 +36,3 @@ class Augment:
         mirror = side.nonzero()[:, 0]
         crops[mirror] = crops[mirror].flip(-1)
         return crops
-
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw and apply."""
-        return self.apply(images, self.draw(len(images), generator))

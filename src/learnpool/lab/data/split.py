@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -78,19 +78,13 @@ class Folder:
 AnySplit = TypeVar("AnySplit", Split, Files)
 
 
-@overload
-def hold_out(data: Dataset, seed: int, size: int | None = None) -> tuple[Split, Split]: ...
-@overload
-def hold_out(data: Folder, seed: int, size: int | None = None) -> tuple[Files, Files]: ...
 def hold_out(data: Dataset | Folder, seed: int, size: int | None = None) -> tuple[Any, Any]:
     """Train and validation: the last 5,000 of the shuffled training set, or a tenth where that is less.
 
     SVHN has a rule of its own: validation is 400 images of each class of train and 200 of each class of extra, and the
     rest of both is the training set.
     """
-    if isinstance(data, Folder):
-        return _hold_out_last(data.train, seed, size)
-    if data.name == "svhn" and size is None:
+    if isinstance(data, Dataset) and data.name == "svhn" and size is None:
         return _hold_out_svhn(data, seed)
     return _hold_out_last(data.train, seed, size)
 

@@ -155,8 +155,6 @@ class Experiment(Protocol):
 
     def plan(self, scale: Scale) -> list[Run]:
         """The runs it needs."""
-        ...
 
     def build_page(self, scale: Scale, results: Results) -> Page:
         """The page, of the runs that are finished; what is missing is shown as missing."""
-        ...

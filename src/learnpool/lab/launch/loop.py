@@ -35,19 +35,15 @@ class Workers(Protocol):
 
     def can_start(self) -> bool:
         """Whether another run may start now."""
-        ...
 
     def start(self, run: Run) -> None:
         """Begin to train a run, or resume it."""
-        ...
 
     def receive(self) -> list[tuple[Run, Message]]:
         """Wait for messages of the runs that were started; anything but a number is the last of its run."""
-        ...
 
     def close(self) -> None:
         """Stop whatever is still training."""
-        ...
 
 
 def train_all(runs: Sequence[Run], out: Path, workers: Workers, report_progress: ReportProgress) -> list[Result]:

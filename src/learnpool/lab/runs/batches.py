@@ -134,7 +134,7 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
         loaded, skipped = data.drop_broken(loaded, workers)
     train, validation = data.hold_out(loaded, run.seed, run.validation)
     if run.train_size is not None:
-        train = data.choose_subset(train, run.train_size, run.seed)  # type: ignore[type-var]
+        train = data.choose_subset(train, run.train_size, run.seed)
     if (batch := min(run.batch, len(train))) % (ranks.world * run.accumulate):
         shared = f"{ranks.world} processes" + (f" in {run.accumulate} parts" if run.accumulate > 1 else "")
         raise RunError(f"batch: {batch} images cannot be shared evenly by {shared}; see --set batch=N")
@@ -148,7 +148,7 @@ def load_batches(run: Run, data_dir: Path | None, ranks: Ranks, workers: int = 0
         image = (3, run.image_size, run.image_size)
     else:
         splits, preparation = _prepare_in_memory(run, [train, validation, loaded.test])  # type: ignore[list-item]
-        image = tuple(train.images.shape[1:])  # type: ignore[assignment]
+        image = tuple(train.images.shape[1:])
     return Batches(run, splits[0], splits[1], splits[2], image, loaded.classes, digest, preparation, skipped)
 
 

@@ -66,10 +66,8 @@ def reproduce(
         scale = Scale(preset, seeds, only_data, changes, only_pools)
         runs = lab.plan(selection, scale)
     words = ["--preset", preset, "--seeds", str(seeds)]
-    words += ["--data", data] if data else []
-    words += ["--pools", pools] if pools else []
-    words += ["--epochs", str(epochs)] if epochs is not None else []
-    words += ["--train-size", str(train_size)] if train_size is not None else []
+    given = {"--data": data, "--pools": pools, "--epochs": epochs, "--train-size": train_size}
+    words += [word for name, value in given.items() if value for word in (name, str(value))]
     words += [word for text in change or [] for word in ("--set", text)]
     words += ["--data-dir", str(data_dir)] if data_dir else []
     words += ["--threads", str(threads)] if threads != 1 else []

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -125,14 +126,11 @@ def record_gates(pools: dict[str, TreeParameters], image: Tensor | None) -> Iter
     tracker = None if image is None else PositionTracker(image)
     sums: dict[str, GateSums] = {}
 
-    def make_hook(name: str) -> Any:
-        def hook(pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            sums.setdefault(name, GateSums()).add(pool, args[0] if args else kwargs["input"], tracker)
-
-        return hook
+    def hook(name: str, pool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        sums.setdefault(name, GateSums()).add(pool, args[0] if args else kwargs["input"], tracker)
 
     with ExitStack() as stack:
         for name, pool in pools.items():
-            stack.callback(pool.register_forward_pre_hook(make_hook(name), with_kwargs=True).remove)
+            stack.callback(pool.register_forward_pre_hook(partial(hook, name), with_kwargs=True).remove)
         stack.enter_context(tracker or nullcontext())
         yield sums

@@ -72,6 +72,11 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     write_bytes(path, (text + "\n").encode())
 
 
+def read_json(path: Path) -> Any:
+    """What ``write_json`` wrote."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def save_figure(path: Path, figure: Any, **options: Any) -> None:
     """Write a figure of matplotlib, in the format the path's suffix names."""
     file = io.BytesIO()

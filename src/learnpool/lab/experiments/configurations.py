@@ -61,7 +61,6 @@ def _list_layers(data: str, net: nn.Module) -> Table:
     """Every layer in the order of the forward pass."""
     table = TABLES[data]
     rows: list[list[Cell]] = []
-    hooks = []
 
     def note(name: str, layer: nn.Module, output: Tensor) -> None:
         shape = " × ".join(map(str, output.shape[1:]))
@@ -70,8 +69,7 @@ def _list_layers(data: str, net: nn.Module) -> Table:
 
     for name, layer in net.named_children():
         if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)) or name.startswith("pool"):
-            hook = layer.register_forward_hook(lambda m, _x, y, name=name: note(name, m, y))
-            hooks.append(hook)
+            layer.register_forward_hook(lambda m, _x, y, name=name: note(name, m, y))
     votes = net(torch.zeros(1, table.channels, *table.image))
     rows.append([Cell("vote"), Cell("mean over the map"), Cell(str(votes.shape[1])), Cell("–")])
     return Table([LABELS[data], "layer", "output, channels × height × width", "parameters"], rows)

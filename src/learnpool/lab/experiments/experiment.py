@@ -19,17 +19,13 @@ from ..runs.presets import preset
 from ..runs.run import Run, RunError, standardize_pool
 from .results import Results
 
+PLAIN = {"pad": 0, "mirror": False}
 # A data set as the paper names it: whose images, and whether they are augmented.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mnist": ("mnist", {"pad": 0, "mirror": False}),
-    "cifar10": ("cifar10", {"pad": 0, "mirror": False}),
-    "cifar10+": ("cifar10", {"pad": 4, "mirror": True}),
-    "cifar100": ("cifar100", {"pad": 0, "mirror": False}),
-    "svhn": ("svhn", {"pad": 0, "mirror": False}),
-    "digits": ("digits", {"pad": 0, "mirror": False}),
-    "imagenet": ("imagenet", {}),
-    "imagenette": ("imagenette", {}),
-}
+    "mnist": ("mnist", PLAIN), "cifar10": ("cifar10", PLAIN), "cifar10+": ("cifar10", {"pad": 4, "mirror": True}),
+    "cifar100": ("cifar100", PLAIN), "svhn": ("svhn", PLAIN), "digits": ("digits", PLAIN),
+    "imagenet": ("imagenet", {}), "imagenette": ("imagenette", {}),
+}  # fmt: skip
 LABELS = {
     "mnist": "MNIST", "cifar10": "CIFAR10", "cifar10+": "CIFAR10+", "cifar100": "CIFAR100", "svhn": "SVHN",
     "digits": "digits", "imagenet": "ImageNet", "imagenette": "Imagenette",

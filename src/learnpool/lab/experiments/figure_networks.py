@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,12 @@ class FigureNetwork:
     def compute_features(self, layers: Sequence[str], index: Tensor) -> dict[str, Tensor]:
         """What comes out of each of these layers for the test images at ``index``, flat: ``[images, features]``."""
         outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
-        hooks = [
-            self.model.get_submodule(name).register_forward_hook(
-                lambda _layer, _inputs, output, name=name: outputs[name].append(output.flatten(1).float())
-            )
-            for name in layers
-        ]
-        try:
+        with ExitStack() as stack:
+            for name in layers:
+                hook = self.model.get_submodule(name).register_forward_hook(
+                    lambda _layer, _inputs, output, name=name: outputs[name].append(output.flatten(1).float())
+                )
+                stack.callback(hook.remove)
             for images in self.test.images[index].split(EVAL_BATCH):
                 self.predictor.compute_probabilities(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return {name: torch.cat(parts) for name, parts in outputs.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,7 +120,7 @@ def write_site(
 
 def write_index(out: Path) -> Path:
     """The list of all pages in ``out``, which may have been written at several scales, and of sites below it."""
-    records = {name: _read(out / f"{name}.json") for name in NAMES if (out / f"{name}.html").exists()}
+    records = {name: files.read_json(out / f"{name}.json") for name in NAMES if (out / f"{name}.html").exists()}
     commands: dict[tuple[str, ...], list[str]] = {}
     for name, record in records.items():
         commands.setdefault(tuple(record["options"]), []).append(name)
@@ -132,7 +131,7 @@ def write_index(out: Path) -> Path:
         experiments=[(name, find(name), record) for name, record in records.items()],
         scales=scales,
         has_parent=(out.parent / "index.json").exists(),
-        others={path.parent.name: _read(path)["scales"] for path in sorted(out.glob("*/index.json"))},
+        others={path.parent.name: files.read_json(path)["scales"] for path in sorted(out.glob("*/index.json"))},
         commands=[format_command(names, words) for words, names in commands.items()],
     )
     files.write_bytes(out / "index.html", content.encode())
@@ -142,10 +141,6 @@ def write_index(out: Path) -> Path:
 def format_command(names: Sequence[str], words: Sequence[str]) -> str:
     """The command line that repeats some experiments."""
     return shlex.join(["learnpool", "reproduce", *names, *words])
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def render(template: str, **values: Any) -> str:

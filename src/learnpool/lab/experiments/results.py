@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -71,11 +70,13 @@ class Results:
             return None
         if name in entry.measured:
             return entry.measured[name]
-        path = entry.path / f"{name}.json"
+        return self._read_or_make(entry.path / f"{name}.json", run.id, lambda: make(entry))
+
+    def _read_or_make(self, path: Path, name: str, make: Callable[[], Any]) -> Any:
         if not path.exists():
-            self.announce(run.id)
-            files.write_json(path, make(entry))
-        return json.loads(path.read_text(encoding="utf-8"))
+            self.announce(name)
+            files.write_json(path, make())
+        return files.read_json(path)
 
     def measure_groups(
         self, groups: Mapping[str, Sequence[Run]], name: str, make: Callable[[FinishedRun], Any]
@@ -97,8 +98,4 @@ class Results:
         """The value of ``make()``, cached as ``name.json`` beside the runs."""
         if name in self.study:
             return self.study[name]["value"]
-        path = self.out / f"{name}.json"
-        if not path.exists():
-            self.announce(name)
-            files.write_json(path, make())
-        return json.loads(path.read_text(encoding="utf-8"))
+        return self._read_or_make(self.out / f"{name}.json", name, make)

@@ -57,7 +57,7 @@ def pack_runs(out: Path) -> tuple[Path, int]:
         record = make_record(result.parent)
         lines[record["id"]] = record
     for file in sorted(out.glob("*.json")):
-        lines[file.stem] = {"id": file.stem, "value": _read(file)}
+        lines[file.stem] = {"id": file.stem, "value": files.read_json(file)}
     if not lines:
         raise RunError(f"pack: wanted a directory with finished runs, got {out}")
     write_study(path, lines)
@@ -74,13 +74,15 @@ def make_record(path: Path) -> dict[str, Any]:
         raise RunError(f"pack: {path} has the description of {run.id} and the result of {result.id}")
     return {
         "id": run.id,
-        "run": _read(path / "run.json"),  # as it is: later fields are not in earlier runs
+        "run": files.read_json(path / "run.json"),  # as it is: later fields are not in earlier runs
         "result": {name: value for name, value in asdict(result).items() if name != "id"},
         "metrics": directory.read_metrics(path),
         "starts": [{k: v for k, v in start.items() if k not in PATHS} for start in directory.read_starts(path)],
         "classes": [] if saved is None else saved["classes"],
         "data": "" if saved is None else saved["data"],
-        "measured": {file.stem: _read(file) for file in sorted(path.glob("*.json")) if file.name not in OF_A_RUN},
+        "measured": {
+            file.stem: files.read_json(file) for file in sorted(path.glob("*.json")) if file.name not in OF_A_RUN
+        },
     }
 
 
@@ -102,7 +104,3 @@ def read_study(path: Path) -> dict[str, dict[str, Any]]:
             raise RunError(f"{path}: line {number} is damaged: {records.get_reason(error)}") from None
         lines[record["id"]] = record
     return lines
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

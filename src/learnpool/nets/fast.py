@@ -54,7 +54,7 @@ def fast(
     net, blocks = nn.Sequential(OrderedDict(layers)), [layers[f"block{k}"] for k in (1, 2, 3)]
     layers["whiten"].weight = nn.Parameter(make_patch_filters(channels), requires_grad=False)
     # Pools last, so that they change nothing that the others draw.
-    sizes = compute_map_sizes("fast", (size[0] - 1, size[1] - 1), 3, Window.of("fast", 2, 2, 2))
+    sizes = compute_map_sizes("fast", size, 3, Window.of("fast", 2, 2, 2), Window.of("fast", 2, 2, 1))
     learned = make_pools(pools, (c1, c2, c3), sizes, start, kernels=(2, 2, 2), ceil_mode=False)
     for block, pool in zip(blocks, learned, strict=True):
         block.pool = pool

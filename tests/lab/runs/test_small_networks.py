@@ -50,5 +50,5 @@ def test_it_is_trained_resumed_and_loaded(tmp_path):
 
 
 def test_images_too_small_for_three_pools(tmp_path):
-    with pytest.raises(RunError, match="^fast: size must be larger for 3 pools, got 7×7$"):
+    with pytest.raises(RunError, match="^fast: size must be larger for 3 pools, got 8×8$"):
         train(preset("cpu", "digits", net="fast"), tmp_path)

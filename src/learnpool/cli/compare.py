@@ -13,14 +13,20 @@ from ..formatting import escape_control_characters
 from . import options, report_usage_errors
 from .train import print_remarks
 
-POOLS = "max,avg,half,mixed,gated,tree2"
+POOLS, REPLACE_POOLS = "max,avg,half,mixed,gated,tree2", "conv,half,mixed,gated"
 
 
 def compare(
     data: Annotated[
         str, typer.Option(help="digits, mnist, cifar10, … or a folder of images; several with commas.")
     ] = "digits",
-    pools: Annotated[str, typer.Option(help="Pools by name; the first is what the others are compared with.")] = POOLS,
+    pools: Annotated[
+        str | None,
+        typer.Option(
+            help="Pools by name; the first is what the others are compared with.",
+            show_default=f"{POOLS}; with --replace {REPLACE_POOLS}",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each pool; an interval needs two.")] = 3,
     model: options.Model = "dsn",
     preset: options.Preset = "cpu",
@@ -49,7 +55,7 @@ def compare(
     Example: learnpool compare --data cifar10 --pools max,gated,tree2+gated --seeds 5 --data-dir data
 
     Strided convolutions, without and with pools:
-    learnpool compare --model resnet9 --replace strided --pools conv,half,gated
+    learnpool compare --model resnet9 --replace strided
 
     Your network: learnpool compare --model package.module:function --data photos/ --pools max,gated
     """
@@ -66,6 +72,8 @@ def compare(
         given = {"epochs": epochs, "train_size": train_size, "replace": replace}
         changes = {"net": model} | options.collect_changes(change, **given)
         sets = [data] if os.path.isdir(data) else split_names(data) or [data]
+        if pools is None:
+            pools = POOLS if changes.get("replace", "max") == "max" else REPLACE_POOLS
         runs = lab.plan(preset, sets, split_names(pools), seeds, **changes)
     stdout = sys.stdout
     with options.report_interrupted_runs(out), redirect_stdout(sys.stderr):  # what a user's network prints is no result

@@ -14,7 +14,7 @@ from learnpool.lab.comparison import compare as lab
 from learnpool.lab.comparison.comparison import format_command, read_comparison
 from learnpool.lab.data import load
 from learnpool.lab.launch import loop, processes
-from learnpool.lab.runs import directory
+from learnpool.lab.runs import directory, networks
 from learnpool.lab.runs.presets import preset
 from learnpool.lab.runs.run import Run, RunError
 from learnpool.nets import small
@@ -181,6 +181,21 @@ def test_the_command_in_the_report_gives_the_same_runs(comparison, learnpool, mo
         with pytest.raises(ZeroDivisionError):
             learnpool(*shlex.split(format_command(wanted))[1:])
         assert asked == wanted
+
+
+@pytest.mark.parametrize("net", ["dsn", "resnet9"])
+@pytest.mark.parametrize("kinds", ["strided", "strided,global", "max,avg"])
+def test_other_places_are_compared_with_the_network_as_it_is(net, kinds, learnpool, monkeypatch):
+    asked = []
+    monkeypatch.setattr(lab, "compare", lambda runs, *rest, **options: asked.extend(runs) or 1 / 0)
+    for words in ((), ("--replace", kinds), ("--set", f"replace={kinds}")):
+        with pytest.raises(ZeroDivisionError):
+            learnpool("compare", "--model", net, "--seeds", "1", *words)
+    assert [run.pool for run in asked[:6]] == ["max", "avg", "half", "mixed", "gated", "tree2"]
+    assert asked[6:10] == asked[10:]
+    assert [run.pool for run in asked[10:]] == ["conv", "half", "mixed", "gated"]
+    for run in asked[10:] if "avg" not in kinds else ():
+        networks.build(run, networks.make_table(run, (1, 28, 28), 10), seed=0)
 
 
 NETWORK = """

@@ -86,6 +86,21 @@ def test_what_begins_as_the_mean(pool, exact):
         assert all(p.grad is not None for p in net.parameters())
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("function", ["avg", "max"])
+def test_a_plain_pool_of_the_whole_map_begins_as_the_call(function, dims):
+    class Head(nn.Module):
+        def forward(self, x):
+            axes = (2, 3, 4)[:dims]
+            return x.mean(axes) if function == "avg" else x.amax(axes)
+
+    net, x = Head(), torch.randn(2, 3, *(7, 6, 5)[:dims])
+    expected = net(x)
+    report = convert(net, function, replace=("global",), example=x)
+    assert (report.rows[0].now, report.rows[0].exact) == (f"Adaptive{function.title()}Pool{dims}d", "to the last bit")
+    assert torch.equal(net(x), expected)
+
+
 @pytest.mark.parametrize("pool", ["filter", "tree2", "rank", "blur", "stochastic"])
 def test_a_pool_that_needs_taps_is_left(pool):
     net = nn.Sequential(nn.MaxPool2d(3, 2), nn.AdaptiveAvgPool2d(1))

@@ -44,6 +44,7 @@ def start_as(new: nn.Module, old: Original, inputs: Sequence[Sequence[int]]) -> 
         return Exactness.ROUNDING if exact == Exactness.BITS and old.function == "avg" else exact
     if not isinstance(new, TreeParameters):
         original = read_module(new)
+        old = replace(old, keepdim=True) if isinstance(old, GlobalPool) else old  # a layer has no other form
         if original is None:
             return (
                 Exactness.UNKNOWN if type(new).__module__.split(".")[0] not in ("torch", "learnpool") else Exactness.NO

@@ -362,6 +362,21 @@ def test_a_place_that_is_none_in_the_example_is_not_listed():
     assert [(row.name, row.state) for row in report.rows] == [("conv", "replaced"), ("conv2d_0", "replaced")]
 
 
+def test_a_function_is_asked_about_a_convolution_whichever_way_it_is_called():
+    net, old = make(), []
+
+    def choose(conv):
+        old.append(conv)
+        return "filter" if conv.in_channels > 4 else None
+
+    report = convert(net, choose, replace=("strided",), example=X, first=lambda conv: conv.in_channels == 16)
+    assert [row.now for row in report.replaced] == ["then filter 3×3", "filter 3×3 first"]
+    call = nn.Conv2d(16, 16, 3, 2, 1, bias=False)
+    assert repr(old[-1]) == repr(call)
+    with pytest.raises(ValueError, match="nothing to replace"):
+        convert(make(), lambda conv: conv, replace=("strided",), only="conv2d_0")
+
+
 def test_costs_are_of_one_image_of_the_example():
     """As PyTorch counts them, of a convolution that sees two parts of each image."""
 

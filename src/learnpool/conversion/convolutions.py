@@ -100,6 +100,12 @@ class Convolution(Slice):
         sides = zip(size, self.kernel, self.padding, self.dilation, strict=True)
         return tuple(n + 2 * p - d * (k - 1) for n, k, p, d in sides)
 
+    def build_layer(self) -> nn.Module:
+        """A layer of these sizes, without weights."""
+        cls: Any = getattr(nn, f"Conv{self.dims}d")
+        sizes = self.in_channels, self.out_channels, self.kernel, self.stride, self.padding, self.dilation
+        return cls(*sizes, self.groups, bias=False, device="meta")  # type: ignore[no-any-return]
+
     def count_multiply_adds(self, outputs: Sequence[int]) -> int:
         """Of one image, for an output of this size."""
         return math.prod(outputs) * self.out_channels * (self.in_channels // self.groups) * math.prod(self.kernel)

@@ -153,9 +153,10 @@ def _select(sites: list[PoolSite], choice: Choice | None, argument: str, replace
 
 
 def get_old_layer(site: PoolSite) -> nn.Module:
-    """The layer that a user's function is asked about; for a functional call, one that computes the same."""
-    assert site.original is not None
-    return site.module or site.original.build_module()
+    """The layer that a user's function is asked about; for a functional call, one of the same kind and sizes."""
+    original = site.original
+    assert original is not None
+    return site.module or (original.build_layer() if isinstance(original, Convolution) else original.build_module())
 
 
 def _match_name(name: str, pattern: str) -> bool:

@@ -377,6 +377,19 @@ def test_a_function_is_asked_about_a_convolution_whichever_way_it_is_called():
         convert(make(), lambda conv: conv, replace=("strided",), only="conv2d_0")
 
 
+def test_a_convolution_whose_forward_is_passed_by_is_not_reachable():
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, 2, 1)
+
+        def forward(self, x):
+            return self.conv._conv_forward(x, self.conv.weight, None)
+
+    with pytest.raises(ValueError, match="conv: called outside of its module's forward"):
+        convert(Around(), "filter", replace=ALL, example=X)
+
+
 def test_costs_are_of_one_image_of_the_example():
     """As PyTorch counts them, of a convolution that sees two parts of each image."""
 

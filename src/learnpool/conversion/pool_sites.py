@@ -228,7 +228,9 @@ def _add_example(model: nn.Module, sites: list[PoolSite], calls: list[TracedCall
         if site is None and id(call.owner) not in names:
             site = modules[id(call.owner)] = _make_unowned_site(call)
             sites.append(site)
-        _record_call(site or _match_call(sites, call, names[id(call.owner)]), call, index)
+        site = site or _match_call(sites, call, names[id(call.owner)])
+        site.unreachable_reason = site.unreachable_reason or call.outside_reason
+        _record_call(site, call, index)
     for pool in sites:
         pool.order_is_certain = True
         if pool.calls:
@@ -263,7 +265,6 @@ def _match_call(sites: list[PoolSite], call: TracedCall, owner: str) -> PoolSite
         else:
             site.window_is_computed = incomplete.obstacle in (Obstacle.COMPUTED, *unlocated)
             sites[sites.index(incomplete)] = site
-    site.unreachable_reason = site.unreachable_reason or call.outside_reason
     return site
 
 

@@ -390,6 +390,23 @@ def test_a_convolution_whose_forward_is_passed_by_is_not_reachable():
         convert(Around(), "filter", replace=ALL, example=X)
 
 
+def test_convolutions_of_computed_weights_and_named_padding():
+    class Computed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+            self.stride = (1, 1)
+
+        def forward(self, x):
+            if x.shape[-1] > 100:
+                x = F.conv2d(x, self.weight[: x.shape[1]], None, self.stride, groups=len(x))
+            return F.conv2d(x, self.weight, None, 2, "valid")
+
+    for example in (None, X):
+        report = convert(Computed(), "filter", replace=ALL, example=example)
+        assert [(row.name, row.state, row.window) for row in report.rows] == [("conv2d_0", "replaced", "3×3, stride 2")]
+
+
 def test_costs_are_of_one_image_of_the_example():
     """As PyTorch counts them, of a convolution that sees two parts of each image."""
 

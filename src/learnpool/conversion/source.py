@@ -33,7 +33,7 @@ from .routing import Position, find_position, format_location
 from .torch_pools import Obstacle, TorchPool
 
 _EVALUATOR = Evaluator()
-_ARGUMENTS = (int, tuple, list, type(None))
+_ARGUMENTS = (int, tuple, list, str, type(None))
 _NAMES = {function.__name__ for function in POOL_FUNCTIONS}
 _SUBSCRIPTS = ("BINARY_SUBSCR", "BINARY_OP")
 _ITERATORS = {"_modules", "children", "named_children"}
@@ -211,11 +211,14 @@ def _read_call(node: Any, target: Any, bound: dict[str, Any], scope: Scope) -> C
     args = (None, *(values if is_method else values[1:]))
     words = {word.arg: _EVALUATOR.evaluate(word.value, scope) for word in node.keywords if word.arg != "input"}
     arguments = name_arguments(target, args, {**bound, **{name: value for name, value in words.items() if name}})
+    stride = arguments.get("stride", 1)
+    if target in CONVOLUTIONS and isinstance(stride, (int, tuple)) and stride in (1, (1,) * CONVOLUTIONS[target]):
+        return None
     numbers = {name: value for name, value in arguments.items() if name not in ("weight", "bias")}
     if not all(isinstance(value, _ARGUMENTS) and not _holds_unknown(value) for value in numbers.values()):
         return otherwise
     if target in CONVOLUTIONS and not isinstance(arguments.get("weight"), Tensor):
-        return None if arguments.get("stride", 1) in (1, (1,) * CONVOLUTIONS[target]) else otherwise
+        return otherwise
     try:
         call = read_call(target, (), arguments)
         if call is not None and isinstance(call.original, TorchPool):

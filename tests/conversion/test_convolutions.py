@@ -407,6 +407,19 @@ def test_convolutions_of_computed_weights_and_named_padding():
         assert [(row.name, row.state, row.window) for row in report.rows] == [("conv2d_0", "replaced", "3×3, stride 2")]
 
 
+def test_costs_are_of_one_image_of_a_list():
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, 2, 1)
+
+        def forward(self, images):
+            return self.conv(torch.stack(images))
+
+    one, two = (convert(Detector(), "filter", replace=ALL, example=([*X[:n]],)).rows[0] for n in (1, 2))
+    assert one.multiply_adds_before == two.multiply_adds_before == 35 * 33 * 4 * 27
+
+
 def test_costs_are_of_one_image_of_the_example():
     """As PyTorch counts them, of a convolution that sees two parts of each image."""
 

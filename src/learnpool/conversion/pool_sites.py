@@ -76,7 +76,8 @@ def find_sites(model: nn.Module, kinds: Sequence[str], example: Any) -> list[Poo
 def _count_images(example: Any) -> int:
     values = example.values() if isinstance(example, dict) else example
     values = values if isinstance(example, (tuple, list, dict)) else (example,)
-    return next((len(value) for value in values if isinstance(value, Tensor) and value.dim() and len(value)), 1)
+    sized = (value for value in values if isinstance(value, list) or (isinstance(value, Tensor) and value.dim()))
+    return next(filter(None, map(len, sized)), 1)
 
 
 def iter_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

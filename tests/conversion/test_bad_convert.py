@@ -8,6 +8,13 @@ from learnpool import GatedPool2d, convert
 from networks import assert_unchanged, modules, take_snapshot
 
 ONE = GatedPool2d(3)
+
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise ValueError("one\ntwo")
+
+
 BAD = {
     "no pools": (lambda: (nn.Sequential(nn.ReLU()), {}), ValueError, "convert: Sequential has no pools"),
     "not a model": (lambda: ([], {}), TypeError, "convert: model must be an nn.Module, got list"),
@@ -36,6 +43,8 @@ BAD = {
     "strided, meta": (lambda: (nn.Sequential(nn.Conv2d(3, 4, 3, 2)).to("meta"), {"pool": "filter", "replace": ("strided",)}), ValueError, 'convert: start="same" sets values, and a model on the meta device has none; give start="spread"'),
     "example": (lambda: (modules(), {"example": torch.randn(1, 2, 36, 36)}), ValueError, r"convert: the model does not take the example \[1, 2, 36, 36\]: RuntimeError"),
     "flat example": (lambda: (modules(), {"example": torch.randn(3, 36)}), ValueError, r"convert: the model does not take the example \[3, 36\]"),
+    "example of a list": (lambda: (modules(), {"example": ([torch.randn(3, 36, 36)], 2)}), ValueError, r"convert: the model does not take the example \[\[3, 36, 36\]\], 2: TypeError"),
+    "error of many lines": (lambda: (Fails(), {"example": torch.randn(3, 36)}), ValueError, r"^convert: the model does not take the example \[3, 36\]: ValueError: one$"),
     "not enough examples": (lambda: (modules(), {"example": ()}), ValueError, "convert: the model does not take the example : TypeError"),
     "example of text": (lambda: (modules(), {"example": "x"}), ValueError, "convert: the model does not take the example x: TypeError"),
     "lazy": (lambda: (nn.Sequential(nn.LazyConv2d(4, 3), nn.MaxPool2d(2)), {"example": torch.randn(1, 3, 9, 9)}), ValueError, "convert: the example would give lazy layers their sizes; run the network once before"),
@@ -55,7 +64,8 @@ def test_a_mistake_is_one_clear_line_and_changes_nothing(case):
     make, error, message = BAD[case]
     net, options = make()
     snapshot = take_snapshot(net) if isinstance(net, nn.Module) else None
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         convert(net, **options)
+    assert "\n" not in str(caught.value)
     if snapshot is not None:
         assert_unchanged(net, snapshot)

@@ -177,6 +177,13 @@ def _follow_forwards(model: nn.Module) -> Iterator[None]:
             unroute(owner, set())
 
 
+def _read_shape(value: Any) -> Any:
+    """A tensor's shape, also in lists; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [_read_shape(part) for part in value]
+    return list(value.shape) if isinstance(value, Tensor) else value
+
+
 def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> tuple[list[TracedCall], set[Place]]:
     """The places for pools in one pass in eval() without gradients, and where such functions are called at none;
     model and random numbers stay as they are.
@@ -193,11 +200,9 @@ def trace_calls(model: nn.Module, example: Any, functions: Collection[Any]) -> t
         try:
             model(*args, **kwargs)
         except Exception as error:
-            shapes = [list(x.shape) if isinstance(x, Tensor) else x for x in (*args, *kwargs.values())]
-            actual = ", ".join(map(str, shapes))
-            raise ValueError(
-                f"convert: the model does not take the example {actual}: {type(error).__name__}: {error}"
-            ) from error
+            actual = ", ".join(str(_read_shape(x)) for x in (*args, *kwargs.values()))
+            why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ValueError(f"convert: the model does not take the example {actual}: {why}") from error
     recorder.mark_variances()
     recorder.activations.finish()
     calls = [call for call in recorder.calls if not any(call.input is x for x in recorder.phases)]

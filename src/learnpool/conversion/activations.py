@@ -27,11 +27,7 @@ _HOMES = (F, torch, Tensor)
 ACTIVATIONS: set[Any] = {
     getattr(home, name) for word in _NAMES for name in (word, f"{word}_") for home in _HOMES if hasattr(home, name)
 }
-_NORMS = {
-    F.batch_norm: True,
-    F.instance_norm: False,
-    F.group_norm: False,
-}  # and whether it treats cells alike in eval()
+_NORMS = {F.batch_norm: True, F.instance_norm: False, F.group_norm: False}  # whether cells are alike to it in eval()
 _SAME = {F.dropout, F.dropout2d, torch.dropout}  # in eval()
 
 

@@ -8,7 +8,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -50,6 +50,9 @@ class Scope:
     def __post_init__(self) -> None:
         if self.receiver is None and is_method(self.function.__code__, self.module):
             self.receiver = self.module
+
+    def copy(self) -> Scope:
+        return replace(self, names={**self.names})
 
 
 def get_forward(module: nn.Module) -> Scope | None:

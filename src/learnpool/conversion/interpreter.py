@@ -46,10 +46,7 @@ class Interpreter(Evaluator):
         return result[0] if len(result) == 1 else UNKNOWN
 
     def run_closure(self, closure: Closure, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        outer = closure.scope
-        return self.run(
-            closure.node, Scope(outer.function, outer.module, outer.receiver, {**outer.names}), args, kwargs
-        )
+        return self.run(closure.node, closure.scope.copy(), args, kwargs)
 
     # expressions that bind names or are not always evaluated
 
@@ -86,9 +83,8 @@ class Interpreter(Evaluator):
         return value if is_certain or short_circuits else UNKNOWN
 
     def _listcomp(self, node: Any, scope: Scope) -> Any:
-        inner = Scope(scope.function, scope.module, scope.receiver, {**scope.names})
         values: list[Any] = []
-        known = self.unroll(node.generators, node, inner, values)
+        known = self.unroll(node.generators, node, scope.copy(), values)
         return values if known else UNKNOWN
 
     _generatorexp = _setcomp = _dictcomp = _listcomp

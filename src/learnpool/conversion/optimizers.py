@@ -69,9 +69,8 @@ class GroupUpdate:
 
 def check_optimizers(model: nn.Module, optimizers: Any) -> list[torch.optim.Optimizer]:
     """The optimizers as a list; each has to own some of the model's parameters."""
-    optimizer_list = (
-        [] if optimizers is None else list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
-    )
+    optimizers = [] if optimizers is None else optimizers
+    optimizer_list = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     own = {id(p) for p in model.parameters()}
     for optimizer in optimizer_list:
         name = type(optimizer).__name__

@@ -19,32 +19,12 @@ from .source import is_place, is_strided_slice, locate_call_node, parse_function
 Key = tuple[int, str]  # id of a module, and where its forward calls a pool; "" for a module that is a pool
 _MOST_STEPS, _MOST_DEPTH = 200_000, 60
 _PURE_FUNCTIONS = (
-    len,
-    range,
-    enumerate,
-    zip,
-    reversed,
-    list,
-    tuple,
-    min,
-    max,
-    int,
-    str,
-    bool,
-    sorted,
-    iter,
-    dict,
-    isinstance,
-)
+    len, range, enumerate, zip, reversed, list, tuple, min, max, int, str, bool, sorted, iter, dict, isinstance,
+)  # fmt: skip
 _CONTAINER_METHODS = {"children", "named_children", "modules", "values", "items", "keys", "get"}
 _FALSE_IN_EAGER_MODE = {
-    "is_scripting",
-    "is_tracing",
-    "is_compiling",
-    "is_exporting",
-    "is_dynamo_compiling",
-    "is_in_onnx_export",
-}
+    "is_scripting", "is_tracing", "is_compiling", "is_exporting", "is_dynamo_compiling", "is_in_onnx_export",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from .calls import CONVOLUTIONS, select_functions
 from .convolutions import Convolution, Original, is_same, read_convolution, simplify
 from .order import read_order
 from .routing import get_routes
-from .sites import PoolSite
+from .sites import PoolSite, choose_attribute
 from .torch_pools import (
     OTHER_MODULES,
     POOL_MODULES,
@@ -129,18 +128,14 @@ def _find_convolution(name: str, was: str, module: nn.Module) -> Iterator[PoolSi
         was = f"nn.{module.original_name}"
         yield PoolSite(name, was, convolution, unreachable_reason=_SCRIPTED, module=module)
         return
-    if convolution is not None and getattr(module, "qconfig", None) is not None:
-        why = "prepared for quantisation: convert the network first, then prepare it"
-        yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
-        return
-    if convolution is not None and any(is_lazy(p) for p in module.parameters()):
-        why = "lazy, without its sizes: run the network once before"
-        yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module)
-        return
     if convolution is not None and not get_routes(module):
-        names = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
-        attribute = next(key for key in names if not hasattr(module, key))
-        yield PoolSite(name, was, convolution, module=module, owner=module, attribute=attribute)
+        why = None
+        if getattr(module, "qconfig", None) is not None:
+            why = "prepared for quantisation: convert the network first, then prepare it"
+        elif any(is_lazy(p) for p in module.parameters()):
+            why = "lazy, without its sizes: run the network once before"
+        attribute = choose_attribute(module)
+        yield PoolSite(name, was, convolution, unreachable_reason=why, module=module, owner=module, attribute=attribute)
         return
     stride = getattr(module, "stride", 1)
     is_strided = isinstance(stride, tuple) and hasattr(module, "in_channels") and max(stride) > 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from ..tree import Tree
 from .convolutions import BEFORE, Convolution
 from .exact_start import Exactness, start_as
 from .global_pools import build_global, tie_global
-from .sites import PoolSite
+from .sites import PoolSite, choose_attribute
 from .source import pads_by_hand
 from .torch_pools import ADAPTIVE_MODULES, GlobalPool
 
@@ -99,10 +98,7 @@ def move_behind_activations(model: nn.Module, sites: list[PoolSite]) -> None:
             pool.remarks.append("no activation follows it alone, so its pool is behind the convolution")
             continue
         pool.pool_owner, pool.pool_owner_name = found.owner, names[id(found.owner)]
-        tries = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
-        pool.attribute = next(
-            key for key in tries if not hasattr(found.owner, key) and (id(found.owner), key) not in taken
-        )
+        pool.attribute = choose_attribute(found.owner, taken)
         taken.add((id(found.owner), pool.attribute))
 
 

@@ -84,11 +84,9 @@ class Report:
         shown = {"kind": kinds, "multiply-adds": costs, "same as before": exact}
         lines = []
         for row in self.rows:
-            cost = (
-                ""
-                if row.multiply_adds is None
-                else f"{format_large(row.multiply_adds_before or 0)} → {format_large(row.multiply_adds)}"
-            )
+            cost = ""
+            if row.multiply_adds is not None:
+                cost = f"{format_large(row.multiply_adds_before or 0)} → {format_large(row.multiply_adds)}"
             lines.append(
                 {
                     "pool": row.name,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -101,3 +103,9 @@ class PoolSite:
     @property
     def key(self) -> Key:
         return (id(self.module), "") if self.owner is None else (id(self.owner), self.location)
+
+
+def choose_attribute(owner: nn.Module, taken: Collection[tuple[int, str]] = ()) -> str:
+    """``pool``, ``pool_0``, …: the first name that a module does not have, and that is not taken."""
+    names = itertools.chain(("pool",), (f"pool_{i}" for i in itertools.count()))
+    return next(key for key in names if not hasattr(owner, key) and (id(owner), key) not in taken)

@@ -178,22 +178,22 @@ def _check_arguments(model: Any, pool: Any, replace: Any, share: Any, start: Any
         raise ValueError(f"convert: start must be one of {', '.join((*STARTS, 'same'))}, got {start!r}")
     if isinstance(pool, str):
         parse(pool, share)
-    if not {*kinds} <= {"max", "avg"} and observation.is_compiled(model):
+    only_pools = {*kinds} <= {"max", "avg"}
+    if not only_pools and observation.is_compiled(model):
         raise ValueError("convert: convert the network first, then compile it")
-    if not {*kinds} <= {"max", "avg"} and isinstance(model, torch.jit.ScriptModule):
+    if not only_pools and isinstance(model, torch.jit.ScriptModule):
         raise ValueError("convert: convert the network first, then script or trace it")
     if any(type(module).__module__.startswith(_OBSERVERS) for module in model.modules()):
         raise ValueError("convert: convert the network first, then prepare it for quantisation")
     if isinstance(model, torch.fx.GraphModule) and "torch.ops.aten." in model.code:
         raise ValueError("convert: convert the network first, then export it")
-    starts_as_before = start == "same" or (start is None and not {*kinds} <= {"max", "avg"})
+    starts_as_before = start == "same" or (start is None and not only_pools)
     if starts_as_before and any(p.is_meta for p in model.parameters()):
         raise ValueError(
             'convert: start="same" sets values, and a model on the meta device has none; give start="spread"'
         )
-    for module in model.modules():
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            raise ValueError("convert: convert the network first, then wrap it in DistributedDataParallel")
+    if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules()):
+        raise ValueError("convert: convert the network first, then wrap it in DistributedDataParallel")
     if any(hasattr(p, "device_mesh") for p in model.parameters()):
         raise ValueError("convert: convert the network first, then shard it")
 

@@ -45,7 +45,6 @@ struct Region {
   Vec<A> n, divisor;  // cells that exist; what an average divides by
   Vec<A> theta;
   Vec<A> sample;  // uniform random numbers
-  Mask<A> first;  // number of the first tap that exists, -1 if none does
   TapSlots<A> tap_slots;
   // The row of weight, for kinds that do not see it tap by tap.
   int64_t taps = 0;            // of the window
@@ -56,15 +55,15 @@ struct Region {
   INLINE Vec<A> weight(int64_t k) const { return per_lane ? load<Vec<A>>(weights + k * step) : broadcast<A>(weights[k * step]); }
 };
 
-// The slots of a vector of regions, in memory. MASKED: regions that are not live have zeros in them.
-template <class A, bool MASKED>
+// The slots of a vector of regions, in memory. Regions that are not live have zeros in them.
+template <class A>
 struct SlotsAt {
   A* first;
   int64_t size;  // from one slot to the next
   Mask<A> live;
 
   INLINE Vec<A> load(int64_t s) const { return LEARNPOOL_ISA::load<Vec<A>>(first + s * size); }
-  INLINE void store(int64_t s, Vec<A> v) const { LEARNPOOL_ISA::store(first + s * size, MASKED ? (Vec<A>)((Mask<A>)v & live) : v); }
+  INLINE void store(int64_t s, Vec<A> v) const { LEARNPOOL_ISA::store(first + s * size, (Vec<A>)((Mask<A>)v & live)); }
 };
 
 // What most units begin with: one pass, one slot, and what reaches the response goes on as it is.

@@ -1,61 +1,14 @@
-// What a thread keeps for channels_last images: a vector is LANES neighbouring channels of one output.
+// What a thread keeps for channels_last images, and how their cells are gathered: a vector is LANES neighbouring channels of one
+// output.
 //
 // A band is neighbouring outputs of a row, all their channels one behind another, in whole vectors. Cells are read where they are;
 // halves, and channels that do not fill their vectors, go through a window in scratch.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
-#include "output_taps.h"
 #include "pipeline.h"
 #include "random.h"
-#include "scratch.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
-
-// A tap of an output: where its cell begins, and the cell's gradient, counted from those of the first one listed. fresh: no output
-// before this one met the cell.
-struct CellTap {
-  int64_t tap, place;
-  bool fresh;
-};
-
-// The taps of outputs that lie alike, and their weights, [rows][taps] and [inner products][taps].
-template <class A>
-struct TapTable {
-  OutputTaps::List down{-1, -1}, across{-1, -1};
-  int64_t count = 0, band = 0;  // the last band that used it
-  CellTap* taps = nullptr;
-  A *weights = nullptr, *dot_weights = nullptr;
-};
-
-// One output of a band.
-template <class A>
-struct ImageOutput {
-  TapTable<A>* table;
-  int64_t at;        // its first channel in maps
-  const A* x;        // its first cell
-  A* dx;             // and that one's gradient, or null
-  const A* derived;  // what units derive of it
-  const A* weight;   // parameters of its lanes, where they have their own
-  A *dweight, *dmix;
-  uint32_t number;  // in the image: for random picks
-};
-
-// Cells that the next band is the first to meet, rows of `bytes` in memory, and their gradients or null; `step` bytes of each row
-// are fetched with every vector of outputs.
-struct Upcoming {
-  static constexpr int64_t MOST = 8;
-  int64_t count = 0, bytes = 0, step = 0;
-  const char *cells[MOST], *gradients[MOST];
-};
-
-template <class A>
-struct ImageBand {
-  const ImageOutput<A>* outputs;
-  int64_t count;
-};
 
 struct ImageMemory {
   Scratch scratch_memory;
@@ -64,51 +17,22 @@ struct ImageMemory {
 template <class A>
 struct Image : ImageMemory, Pipeline<A> {
   using Number = A;
-  using Span = ImageBand<A>;
+  static constexpr bool HAS_EDGES = false;
   const int64_t width;    // from output to output of a band: channels in whole vectors
   const int64_t outputs;  // of a band, at most
   int64_t lanes = 0;      // channels of the present item; lanes behind them are zeros in scratch
-  const A* zeros;
+  Block* blocks;
   uint32_t *key_low, *key_high;  // of random picks in the present image, by channel of the item
-  Upcoming upcoming;
-  const A* values = nullptr;  // of the present band, if they are used where they are
 
   explicit Image(const Call& call) : Image(call, divide_up(call.items.channel_step, LANES<A>) * LANES<A>) {}
 
-  // On their way to the cache, as the hardware prefetcher misses these strided cells; and where this vector of outputs goes.
-  INLINE void prefetch(int64_t at) const {
-    if (values != nullptr) __builtin_prefetch(values + at, 1, 3);
-    const int64_t begin = at / LANES<A> * upcoming.step, end = std::min(begin + upcoming.step, upcoming.bytes);
-    for (int64_t i = 0; i < upcoming.count; ++i) {
-      for (int64_t byte = begin; byte < end; byte += 64) {
-        __builtin_prefetch(upcoming.cells[i] + byte, 0, 2);
-        if (upcoming.gradients[i] != nullptr) __builtin_prefetch(upcoming.gradients[i] + byte, 1, 2);
-      }
-    }
-  }
+  // Whether some outputs list so many taps: as a rule those inside.
+  bool may_list(int64_t count) const { return this->call.pool.taps() == count; }
 
-  // The weights of an output's channels from c on.
-  void describe_weights(const ImageOutput<A>& output, int64_t row, int64_t c, Region<A>& region) const {
-    const Parameter& strides = this->call.memory.weight;
-    region.per_lane = this->per_lane;
-    if (row < 0) return;
-    region.weights = output.weight + row * strides.row + (this->per_lane ? c : 0);
-    region.step = strides.tap;
+  INLINE Vec<A> draw(const Segment<A>& segment, int64_t i) const {
+    const Bits<A> low = load<Bits<A>>(key_low + i), high = load<Bits<A>>(key_high + i);
+    return to_uniform<A>(hash<Bits<A>>(uint32_t(segment.region) - Bits<A>{}, low, high));
   }
-
-  // f(place in maps, where the gradients of its weights begin) for every vector of a band.
-  template <class F>
-  void for_each_vector(const Span& band, F f) const {
-    for (int64_t o = 0; o < band.count; ++o) {
-      for (int64_t c = 0; c < width; c += LANES<A>) f(band.outputs[o].at + c, band.outputs[o].dweight + c);
-    }
-  }
-
-  // In image_respond.h.
-  template <class U, bool PER_LANE>
-  static void respond_alone(const Image& image, const Pass<Image>& pass, const Span& band, Vec<A>& finite);
-  static auto choose_group(const Image& image, bool statistics, int64_t dots)
-      -> void (*)(const Image&, const Pass<Image>&, const Span&, Vec<A>&);
 
  private:
   static constexpr int64_t BAND_NUMBERS = 512;  // what belongs to so many channels stays in the first cache
@@ -119,11 +43,12 @@ struct Image : ImageMemory, Pipeline<A> {
                     outputs * width / LANES<A>),
         width(width),
         outputs(outputs) {
-    zeros = scratch_memory.take<A>(width);
-    if (this->picks()) {
-      key_low = scratch_memory.take<uint32_t>(width);
-      key_high = scratch_memory.take<uint32_t>(width);
-    }
+    this->zeros = scratch_memory.take<A>(width);
+    blocks = scratch_memory.take<Block>(width / LANES<A>);
+    for (int64_t i = 0; i < width; i += LANES<A>) blocks[i / LANES<A>] = {i, Lacking::None};
+    if (!this->picks()) return;
+    key_low = scratch_memory.take<uint32_t>(width);
+    key_high = scratch_memory.take<uint32_t>(width);
   }
 
   // Where regions have their own parameters, one.
@@ -132,5 +57,66 @@ struct Image : ImageMemory, Pipeline<A> {
     return std::max<int64_t>(1, std::min(call.pool.w.out, BAND_NUMBERS / width));
   }
 };
+
+// What the cells of COUNT taps from tap t on receive. DOTS: how many responses give c w, if known.
+template <int COUNT, bool STATISTICS, int DOTS, bool PER_LANE, class A>
+INLINE void gather_taps(const Image<A>& image, const Segment<A>& segment, int64_t t) {
+  using V = Vec<A>;
+  const TapList<A>& list = *segment.taps;
+  const int64_t dots = DOTS >= 0 ? DOTS : int64_t(image.dots.size());
+  const Parameter& strides = image.call.memory.weight;
+  const A* weight = image.weight + segment.region * strides.region;
+  const A* from[COUNT];
+  A* to[COUNT];
+  Lane<A> tap[COUNT];
+  V w[COUNT][DOTS > 0 ? DOTS : 1];
+  for (int k = 0; k < COUNT; ++k) {
+    to[k] = segment.gradients + list.taps[t + k].place;
+    from[k] = list.taps[t + k].fresh ? image.zeros : to[k];
+    tap[k] = Lane<A>(list.taps[t + k].number);
+    for (int d = 0; d < DOTS; ++d) w[k][d] = broadcast<A>(list.dot_weights[d * list.count + t + k]);
+  }
+  for (int64_t c = 0; c < image.width; c += LANES<A>) {
+    const int64_t at = segment.at + c;
+    V received[COUNT];
+    for (int k = 0; k < COUNT; ++k) received[k] = load<V>(from[k] + c);
+    if constexpr (STATISTICS) {
+      const V to_mean = load<V>(image.to_mean + at), to_max = load<V>(image.to_max + at);
+      const Mask<A> winner = load<Mask<A>>(reinterpret_cast<const Lane<A>*>(image.winner) + at);
+      for (int k = 0; k < COUNT; ++k) received[k] += to_mean + (winner == tap[k] ? to_max : V{});
+    }
+    for (int64_t d = 0; d < dots; ++d) {
+      const V to_dot = load<V>(image.to_dot + d * image.responses.size + at);
+      for (int k = 0; k < COUNT; ++k) {
+        if constexpr (PER_LANE) received[k] += to_dot * load<V>(weight + image.dot_row(d) * strides.row + tap[k] * strides.tap + c);
+        else if constexpr (DOTS > 0) received[k] += to_dot * w[k][d];
+        else received[k] += to_dot * list.dot_weights[d * list.count + t + k];
+      }
+    }
+    for (int k = 0; k < COUNT; ++k) store(to[k] + c, received[k]);
+  }
+}
+
+template <bool STATISTICS, int DOTS, bool PER_LANE, class A>
+void gather_together(const Image<A>& image, const Span<A>& band) {
+  for (const Segment<A>& segment : band) {
+    int64_t t = 0;
+    for (; t + 3 <= segment.taps->count; t += 3) gather_taps<3, STATISTICS, DOTS, PER_LANE>(image, segment, t);
+    for (; t < segment.taps->count; ++t) gather_taps<1, STATISTICS, DOTS, PER_LANE>(image, segment, t);
+  }
+}
+
+// What cells receive from the statistics and the inner products.
+template <class A>
+void gather_group(const Image<A>& image, const Span<A>& band) {
+  const size_t dots = image.dots.size();
+  if (image.per_lane) gather_together<true, -1, true>(image, band);
+  else if (image.has_statistics && dots == 0) gather_together<true, 0, false>(image, band);
+  else if (image.has_statistics && dots == 1) gather_together<true, 1, false>(image, band);
+  else if (image.has_statistics) gather_together<true, -1, false>(image, band);
+  else if (dots == 3) gather_together<false, 3, false>(image, band);
+  else if (dots == MOST_DOTS) gather_together<false, MOST_DOTS, false>(image, band);
+  else gather_together<false, -1, false>(image, band);
+}
 
 }  // namespace learnpool::LEARNPOOL_ISA

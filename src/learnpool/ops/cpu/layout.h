@@ -7,58 +7,25 @@
 // are computed too and count for nothing. A large plane goes through in bands, from its first row to its last.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
 #include "scratch.h"
-#include "vec.h"
+#include "segment.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
-// A vector of outputs of which some do not exist, or some of their cells.
-template <class A>
-struct Edge {
-  Vec<A> n, divisor;  // its cells that exist; what an average divides by
-  Mask<A> live;       // whether the output exists
-  Mask<A> first;      // its first tap that exists, -1 if none does
-  bool left;          // whether missing cells are those of taps 0, 3 and 6 alone: the first column of a window of three
-};
-
-template <class A>
-struct Block {
-  int64_t at;           // its first output
-  const Edge<A>* edge;  // null if all outputs and their cells exist
-};
-
-// Vectors of outputs [begin, end) of a plane's, and the positions [from, to) of all maps that nothing can reach any more when
-// they and those before are done.
-struct Piece {
-  int64_t begin, end, from, to;
-};
-
 constexpr int64_t PIECE = PIECE_BYTES / LEARNPOOL_BYTES;  // vectors of outputs
-
-// Vectors of outputs [begin, end) of one piece without a gap between them. How many are whole, and how many lack at most cells of
-// the first column: in `sorted` those come first, in this order.
-struct Run {
-  int64_t begin, end, whole, left;
-};
 
 template <class A>
 class PlaneLayout {
  public:
   int64_t map, maps;                 // length of a map; number of maps
   int64_t taps;                      // that meet a cell in any output: not all of them where the input is smaller than the window
-  int64_t *number, *shift, *back;    // [taps] number in the window; from an output to its cell in scratch, and in its map
+  Tap* listed;                       // these, and where their cells are in scratch, counted from the output
   int64_t *readers, *begin;          // taps by map, last first; [maps + 1] where each map's begin
   int64_t* end;                      // [maps] behind the last cell of each
-  int64_t margin;                    // the largest of back
+  int64_t margin;                    // the largest distance from a cell to an output
   Lane<A>* outside;                  // [maps][map] the bits of -inf where there is no cell, else 0
   int64_t *row, *column;             // where each row of input begins in scratch, and in a row its first cells
   int64_t *row_in_map, *output_row;  // where each row of input begins in its map, each row of outputs in theirs
-  const Block<A>* blocks;            // vectors with at least one output
-  const Block<A>* sorted;            // the same; within each run in its order
-  std::vector<Run> runs;
-  int64_t block_count;
 
   PlaneLayout(const Call& call, Scratch& scratch) : pool_(call.pool), pitch_(call.memory.pitch) {
     map = pitch_.size() + 2 * LANES<A>;  // pairs of vectors end behind it
@@ -66,7 +33,6 @@ class PlaneLayout {
     list_taps(scratch);
     list_rows(scratch);
     mark_outside(scratch);
-    list_blocks(scratch);
   }
 
  private:
@@ -92,28 +58,26 @@ class PlaneLayout {
     const Axis &h = pool_.h, &w = pool_.w;
     const std::vector<AxisTap> taps_d = list_axis_taps(pool_.d), taps_h = list_axis_taps(h), taps_w = list_axis_taps(w);
     taps = int64_t(taps_d.size() * taps_h.size() * taps_w.size());
-    for (int64_t** list : {&number, &shift, &back, &readers}) *list = scratch.take<int64_t>(taps);
+    listed = scratch.take<Tap>(taps);
+    readers = scratch.take<int64_t>(taps);
     begin = scratch.take<int64_t>(maps + 1);
-    int64_t* map_of = scratch.take<int64_t>(taps);
     int64_t t = 0;
     margin = 0;
     for (const AxisTap& kd : taps_d) {
       for (const AxisTap& kh : taps_h) {
         for (const AxisTap& kw : taps_w) {
-          number[t] = (kd.k * h.kernel + kh.k) * w.kernel + kw.k;
-          map_of[t] = (kd.phase * h.phases() + kh.phase) * w.phases() + kw.phase;
-          back[t] = pitch_.index(kd.position, kh.position, kw.position);
-          shift[t] = map_of[t] * map + back[t];
-          margin = std::max(margin, back[t]);
-          ++begin[map_of[t] + 1];
-          ++t;
+          const int64_t map_of = (kd.phase * h.phases() + kh.phase) * w.phases() + kw.phase;
+          const int64_t back = pitch_.index(kd.position, kh.position, kw.position);
+          listed[t++] = {(kd.k * h.kernel + kh.k) * w.kernel + kw.k, map_of * map + back, false};
+          margin = std::max(margin, back);
+          ++begin[map_of + 1];
         }
       }
     }
     for (int64_t m = 0; m < maps; ++m) begin[m + 1] += begin[m];
     int64_t* next = scratch.take<int64_t>(maps);
     std::copy_n(begin, maps, next);
-    while (t-- > 0) readers[next[map_of[t]]++] = t;
+    while (t-- > 0) readers[next[listed[t].place / map]++] = t;
   }
 
   void list_rows(Scratch& scratch) {
@@ -155,7 +119,6 @@ class PlaneLayout {
   // An output along one axis.
   struct AxisOutput {
     int64_t n, divisor;  // its cells that exist; what an average divides by
-    int64_t first;       // its first tap that exists, -1 if none does
     bool whole, left;    // whether all its taps do; whether all but perhaps the first do
   };
 
@@ -164,93 +127,84 @@ class PlaneLayout {
     outputs.reserve(axis.out);
     for (int64_t o = 0; o < axis.out; ++o) {
       const Axis::Range taps = axis.taps(o);
-      outputs.push_back({taps.size(), axis.count(o, pool_.count_include_pad), taps.size() == 0 ? -1 : taps.begin,
-                         taps.size() == axis.kernel, taps.begin <= 1 && taps.end == axis.kernel});
+      outputs.push_back({taps.size(), axis.count(o, pool_.count_include_pad), taps.size() == axis.kernel,
+                         taps.begin <= 1 && taps.end == axis.kernel});
     }
     return outputs;
   }
 
-  // Where an output is, or none: outputs lie by pitch.
-  struct Position {
-    int64_t d, h, w;
-  };
-
-  // At most to the end of the row.
-  void advance(Position& o, int64_t steps) const {
-    o.w += steps;
-    if (o.w < pitch_.w) return;
-    o.w = 0;
-    if (++o.h < pitch_.h) return;
-    o.h = 0;
-    ++o.d;
-  }
-
-  void list_blocks(Scratch& scratch) {
+ public:
+  // Vectors with at least one output, in segments without a gap that end with their piece. Writes into maps of how many cells an
+  // output has, what an average divides by, and whether it exists.
+  std::vector<Segment<A>> list_segments(Scratch& scratch, A* n, A* divisor, Lane<A>* live) const {
     const int64_t last = pitch_.index(pool_.d.out - 1, pool_.h.out - 1, pool_.w.out);
-    Block<A>* next = scratch.take<Block<A>>(divide_up(last, LANES<A>));
-    Edge<A>* edges = scratch.take<Edge<A>>(divide_up(last, LANES<A>));
-    blocks = next;
+    const Lacking lacks_left = pool_.w.kernel % 3 == 0 ? Lacking::Left : Lacking::Any;
     const std::vector<AxisOutput> along_d = list_axis_outputs(pool_.d), along_h = list_axis_outputs(pool_.h),
                                   along_w = list_axis_outputs(pool_.w);
     auto is_whole = [](const AxisOutput& output) { return output.whole; };
     const auto inner = std::find_if(along_w.begin(), along_w.end(), is_whole);
     const int64_t begin = inner - along_w.begin(), end = std::find_if_not(inner, along_w.end(), is_whole) - along_w.begin();
-    Position o{0, 0, 0};
+    std::fill_n(n, last + LANES<A>, A(pool_.taps()));
+    std::fill_n(divisor, last + LANES<A>, A(pool_.taps()));
+    Block *blocks = scratch.take<Block>(divide_up(last, LANES<A>)), *next = blocks;
+    int64_t d = 0, h = 0, w = 0;  // of an output, or of none: they lie by pitch
+    auto advance = [&](int64_t steps) {
+      w += steps;
+      if (w < pitch_.w) return;
+      w = 0;
+      if (++h < pitch_.h) return;
+      h = 0;
+      ++d;
+    };
     for (int64_t at = 0; at < last; at += LANES<A>) {
       // Most vectors lie inside a row whose regions are whole.
-      if (o.w >= begin && o.w + LANES<A> <= end && o.h < pool_.h.out && along_h[o.h].whole && along_d[o.d].whole) {
-        *next++ = {at, nullptr};
-        advance(o, LANES<A>);
+      if (w >= begin && w + LANES<A> <= end && h < pool_.h.out && along_h[h].whole && along_d[d].whole) {
+        std::fill_n(live + at, LANES<A>, Lane<A>(-1));
+        *next++ = {at, Lacking::None};
+        advance(LANES<A>);
         continue;
       }
-      bool whole = true, some = false;
-      edges->left = pool_.w.kernel % 3 == 0;
-      for (int64_t i = 0; i < LANES<A>; ++i, advance(o, 1)) {
-        const bool live = o.d < pool_.d.out && o.h < pool_.h.out && o.w < pool_.w.out;
-        whole &= live ? describe(along_d[o.d], along_h[o.h], along_w[o.w], i, *edges) : leave_out(i, *edges);
-        some |= live;
+      Lacking lacking = Lacking::None;
+      bool some = false;
+      for (int64_t i = at; i < at + LANES<A>; ++i, advance(1)) {
+        live[i] = d < pool_.d.out && h < pool_.h.out && w < pool_.w.out ? -1 : 0;
+        some |= live[i] != 0;
+        if (live[i] != 0) {
+          const AxisOutput &deep = along_d[d], &high = along_h[h], &wide = along_w[w];
+          n[i] = A(deep.n * high.n * wide.n);
+          divisor[i] = A(std::max<int64_t>(1, deep.divisor * high.divisor * wide.divisor));
+          if (deep.whole && high.whole && wide.whole) continue;
+          if (!deep.whole || !high.whole || !wide.left) lacking = Lacking::Any;
+        }
+        lacking = std::max(lacking, lacks_left);
       }
-      if (some) *next++ = {at, whole ? nullptr : edges++};
+      if (some) *next++ = {at, lacking};
     }
-    block_count = next - blocks;
-    sort_blocks(scratch);
+    return split(blocks, next - blocks);
   }
 
-  void sort_blocks(Scratch& scratch) {
-    Block<A>* copy = scratch.take<Block<A>>(block_count);
-    sorted = copy;
-    for (int64_t b = 0, end; b < block_count; b = end) {
+ private:
+  static std::vector<Segment<A>> split(Block* blocks, int64_t count) {
+    std::vector<Segment<A>> segments;
+    for (int64_t b = 0, end; b < count; b = end) {
       end = b + 1;
-      while (end < block_count && end % PIECE != 0 && blocks[end].at == blocks[end - 1].at + LANES<A>) ++end;
-      auto copy_those = [&](auto condition) {
-        const Block<A>* first = copy;
-        copy = std::copy_if(blocks + b, blocks + end, copy, condition);
-        return copy - first;
-      };
-      const int64_t whole = copy_those([](const Block<A>& block) { return block.edge == nullptr; });
-      const int64_t left = copy_those([](const Block<A>& block) { return block.edge != nullptr && block.edge->left; });
-      copy_those([](const Block<A>& block) { return block.edge != nullptr && !block.edge->left; });
-      runs.push_back({b, end, whole, left});
+      while (end < count && end % PIECE != 0 && blocks[end].at == blocks[end - 1].at + LANES<A>) ++end;
+      Segment<A> segment{};
+      segment.at = segment.region = blocks[b].at;
+      segment.count = end - b;
+      segment.number = b;
+      segment.blocks = blocks + b;
+      std::sort(blocks + b, blocks + end, [](const Block& one, const Block& other) {
+        return one.lacking != other.lacking ? one.lacking < other.lacking : one.at < other.at;
+      });
+      for (int64_t i = b; i < end; ++i) {
+        blocks[i].at -= segment.at;
+        segment.whole += blocks[i].lacking == Lacking::None;
+        segment.left += blocks[i].lacking == Lacking::Left;
+      }
+      segments.push_back(segment);
     }
-  }
-
-  // Lane i of an edge is an output; returns whether all its cells exist.
-  bool describe(const AxisOutput& d, const AxisOutput& h, const AxisOutput& w, int64_t i, Edge<A>& edge) const {
-    const bool whole = d.whole && h.whole && w.whole, empty = d.first < 0 || h.first < 0 || w.first < 0;
-    edge.n[i] = A(d.n * h.n * w.n);
-    edge.divisor[i] = A(std::max<int64_t>(1, d.divisor * h.divisor * w.divisor));
-    edge.live[i] = -1;
-    edge.first[i] = empty ? -1 : (d.first * pool_.h.kernel + h.first) * pool_.w.kernel + w.first;
-    edge.left &= d.whole && h.whole && w.left;
-    return whole;
-  }
-
-  // Lane i is none.
-  static bool leave_out(int64_t i, Edge<A>& edge) {
-    edge.n[i] = edge.divisor[i] = A(1);
-    edge.live[i] = 0;
-    edge.first[i] = -1;
-    return false;
+    return segments;
   }
 };
 

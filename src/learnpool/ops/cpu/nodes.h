@@ -270,7 +270,7 @@ class Nodes {
       region.n = load<V>(responses_.n + band.at + at);
       region.divisor = load<V>(responses_.divisor + band.at + at);
       if (response.scalar >= 0) region.theta = responses_.theta(response.scalar, band).at(at);
-      const SlotsAt<A, true> slots{first + at, responses_.size, live};
+      const SlotsAt<A> slots{first + at, responses_.size, live};
       const V slope = U::send(grad, region, slots);
       if (learns) all += responses_.add_pending_vector(response.scalar, at, (V)((Mask<A>)slope & live)) * A(0);
     }

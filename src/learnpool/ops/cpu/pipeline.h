@@ -2,12 +2,9 @@
 #pragma once
 
 #include "band.h"
-#include "headers.h"
-#include "isa.h"
 #include "nodes.h"
-#include "responses.h"
 #include "scratch.h"
-#include "vec.h"
+#include "segment.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
@@ -27,13 +24,17 @@ struct Pipeline {
   // What gather needs of the extremes and the mean (zeros if there is none), and of responses that give c w.
   A *to_max, *winner, *to_mean;
   bool has_statistics = false;
-  const std::vector<int64_t> dots;  // responses
-  int64_t learned_dots = 0;         // the first of them learn
-  A* to_dot = nullptr;              // slot of the first, then by responses.size
-  std::vector<int64_t> others;      // responses that are neither
-  std::vector<int64_t> derived;     // of each response: how many numbers the units before it derive of a cell
-  int64_t derived_count = 0;        // all of them
-  int64_t derived_step = 0;         // from one to the next
+  const std::vector<int64_t> dots;            // responses
+  int64_t learned_dots = 0;                   // the first of them learn
+  A* to_dot = nullptr;                        // slot of the first, then by responses.size
+  std::vector<int64_t> others;                // responses that are neither
+  std::vector<int64_t> derived;               // of each response: how many numbers the units before it derive of a cell
+  int64_t derived_count = 0;                  // all of them
+  int64_t derived_step = 0;                   // from one to the next
+  const A *weight = nullptr, *mix = nullptr;  // parameters of the present channels, from the first region on
+  A *dweight = nullptr, *dmix = nullptr;      // their gradients, in the item's slice
+  Upcoming upcoming;
+  const A* zeros = nullptr;  // as many as a segment may have, for cells that are fresh
 
   // Maps of `size` places, `margin` of them before the first region; bands of at most `most` vectors.
   Pipeline(const Call& call, bool per_lane, Scratch& scratch, int64_t size, int64_t margin, int64_t most)
@@ -53,13 +54,37 @@ struct Pipeline {
   // Row of weight of an inner product.
   int64_t dot_row(int64_t d) const { return call.pool.program.responses[dots[d]].weight; }
 
-  // The regions of a vector, beside their cells and weights.
-  INLINE Region<A> describe_region(const Response& response, int64_t at) const {
+  TapList<A> make_taps(int64_t most) {
+    const int64_t rows = call.pool.program.weight_rows();
+    return {0, scratch.take<Tap>(most), scratch.take<A>(rows * most), scratch.take<A>(int64_t(dots.size()) * most)};
+  }
+  // Of this region.
+  void set_weights(TapList<A>& list, int64_t region) const {
+    const Parameter& strides = call.memory.weight;
+    const A* from = weight + region * strides.region;
+    for (int64_t row = 0; !per_lane && row < call.pool.program.weight_rows(); ++row) {
+      for (int64_t t = 0; t < list.count; ++t) {
+        list.weights[row * list.count + t] = from[row * strides.row + list.taps[t].number * strides.tap];
+      }
+    }
+    for (int64_t d = 0; d < int64_t(dots.size()); ++d) {
+      std::copy_n(list.weights + dot_row(d) * list.count, list.count, list.dot_weights + d * list.count);
+    }
+  }
+
+  // The regions of a vector, beside their cells: those from place i of a segment on.
+  INLINE Region<A> describe_region(const Response& response, const Segment<A>& segment, int64_t i) const {
+    const Parameter& strides = call.memory.weight;
+    const int64_t at = segment.at + i;
     Region<A> region{};
     region.n = load<Vec<A>>(responses.n + at);
     region.divisor = load<Vec<A>>(responses.divisor + at);
-    region.taps = call.pool.taps();
     if (response.scalar >= 0) region.theta = responses.theta(response.scalar, {at, 0}).at(0);
+    region.taps = call.pool.taps();
+    region.per_lane = per_lane;
+    region.step = strides.tap;
+    if (response.weight < 0) return region;
+    region.weights = weight + segment.region * strides.region + response.weight * strides.row + (per_lane ? i : 0);
     return region;
   }
 
@@ -82,6 +107,29 @@ struct Pipeline {
           }
         }
       });
+    }
+  }
+
+  // Whether a response is the maximum, the mean or an inner product, and whether there is such a one.
+  bool is_grouped(int64_t r) const {
+    const Kind kind = call.pool.program.responses[r].kind;
+    return kind == Kind::Max || kind == Kind::Avg || kind == Kind::Dot;
+  }
+  bool is_grouped() const { return has_statistics || !dots.empty(); }
+
+  // The pending gradients of rows of mix count.
+  void commit_mix(const Span<A>& span) {
+    if (!per_lane) return responses.commit();
+    const Parameter& strides = call.memory.dmix;
+    for (int64_t row = 0; call.pool.mix_grad && row < call.pool.program.mixes(); ++row) {
+      const A* from = responses.pending(row);
+      for (const Segment<A>& segment : span) {
+        A* to = dmix + segment.region * strides.region + row * strides.row;
+        for (int64_t i = 0; i < segment.count * LANES<A>; i += LANES<A>, from += LANES<A>) {
+          const Mask<A> grad = load<Mask<A>>(from) & load<Mask<A>>(responses.live + segment.at + i);
+          store(to + i, load<Vec<A>>(to + i) + (Vec<A>)grad);
+        }
+      }
     }
   }
 
@@ -116,125 +164,23 @@ struct Pipeline {
   }
 };
 
-// One walk over the cells of a span of outputs: the responses it computes, by their slots.
-template <class Source>
-struct Pass {
-  using A = typename Source::Number;
-  void (*respond)(const Source&, const Pass&, const typename Source::Span&, Vec<A>& finite) = nullptr;
-  int64_t response = -1;                                 // of a unit alone
-  A *max = nullptr, *winner = nullptr, *mean = nullptr;  // of a group; null: not needed
-  int64_t dot = 0;                                       // the first of several
-  bool is_first = false;
-};
-
-// All passes of one unit over the cells of a vector of regions.
-template <bool LACKS, int PASS = 0, class U, class Taps, class A>
-INLINE void add_taps(U& unit, const Taps& taps, const Region<A>& region) {
-  const int64_t count = taps.size();
-  unit.template begin<PASS>(region);
-  if (U::DERIVED > 0 && count == 9) {  // little is done for each
-#pragma GCC unroll 9
-    for (int64_t i = 0; i < 9; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
-  } else {
-    for (int64_t i = 0; i < count; ++i) unit.template add<PASS, LACKS>(taps.cell(i));
-  }
-  if constexpr (PASS + 1 < U::PASSES) add_taps<LACKS, PASS + 1>(unit, taps, region);
-}
-
-template <bool CAREFUL, class Source>
-Pass<Source> make_pass_alone(const Source& source, int64_t r) {
-  Pass<Source> pass;
-  pass.response = r;
-  pass.respond = with_unit<typename Source::Number, CAREFUL>(source.call.pool.program.responses[r].kind, [&](auto unit) {
-    using U = typename decltype(unit)::Unit;
-    return source.per_lane ? Source::template respond_alone<U, U::DOT> : Source::template respond_alone<U, false>;
-  });
-  return pass;
-}
-
-// Each response by itself, whatever numbers there are.
-template <class Source>
-std::vector<Pass<Source>> make_careful_passes(const Source& source) {
-  std::vector<Pass<Source>> passes;
-  for (size_t r = 0; r < source.call.pool.program.responses.size(); ++r) {
-    passes.push_back(make_pass_alone<true>(source, int64_t(r)));
-  }
-  return passes;
-}
-
-// Extremes and mean with one inner product; some inner products; each other response by itself.
-template <class Source>
-std::vector<Pass<Source>> make_fast_passes(const Source& source) {
-  const std::vector<Response>& all = source.call.pool.program.responses;
-  std::vector<Pass<Source>> passes;
-  Pass<Source> statistics;
-  for (int64_t r = 0; r < int64_t(all.size()); ++r) {
-    if (all[r].kind == Kind::Max) statistics.max = source.responses.slot(r), statistics.winner = source.responses.slot(r, 1);
-    else if (all[r].kind == Kind::Avg) statistics.mean = source.responses.slot(r);
-    else if (all[r].kind != Kind::Dot || source.per_lane) passes.push_back(make_pass_alone<false>(source, r));
-  }
-  const int64_t count = source.per_lane ? 0 : int64_t(source.dots.size());
-  auto add_group = [&](Pass<Source> pass, bool has_statistics, int64_t begin, int64_t end) {
-    pass.dot = begin;
-    pass.respond = Source::choose_group(source, has_statistics, end - begin);
-    passes.push_back(pass);
-    return end;
-  };
-  int64_t d = source.has_statistics ? add_group(statistics, true, 0, std::min<int64_t>(1, count)) : 0;
-  while (d < count) d = add_group({}, false, d, d + count_together(count - d));
-  passes[0].is_first = true;
-  return passes;
-}
-
-// The gradient of the weights of a kind that treats them in its own way.
-template <class U, class Source, class Span>
-void accumulate_own_weights(const Source& source, int64_t r, const Span& span) {
-  using A = typename Source::Number;
-  const Responses<A>& responses = source.responses;
-  const Response& response = source.call.pool.program.responses[r];
-  const Parameter& strides = source.call.memory.dweight;
-  const int64_t row = response.weight, taps = source.call.pool.taps();
-  if (row < 0 || row >= source.call.pool.program.weights) return;
-  source.for_each_vector(span, [&](int64_t at, A* dweight) {
-    const Mask<A> live = load<Mask<A>>(responses.live + at);
-    const SlotsAt<A, false> slots{responses.slot(r) + at, responses.size, {}};
-    U::weigh(slots, source.describe_region(response, at), [&](int64_t k, Vec<A> grad) ALWAYS_INLINE {
-      grad = (Vec<A>)((Mask<A>)grad & live);
-      A* to = dweight + row * strides.row + k * strides.tap;
-      if (source.per_lane) store(to, load<Vec<A>>(to) + grad);
-      else source.sums.data[row * taps + k] += grad;
-    });
-  });
-}
-
-// From what reaches the responses of a span to all gradients.
-template <bool CAREFUL, class Source, class Span>
-void gather(const Source& source, const Span& span) {
-  const Pooling& pool = source.call.pool;
-  constexpr std::bool_constant<CAREFUL> careful;
-  if (pool.weight_grad) accumulate_weight_grad(source, span, careful);
-  for (size_t i = 0; pool.weight_grad && i < source.others.size(); ++i) {
-    with_unit<typename Source::Number, CAREFUL>(pool.program.responses[source.others[i]].kind, [&](auto unit) {
-      using U = typename decltype(unit)::Unit;
-      if constexpr (U::OWN_WEIGHTS) accumulate_own_weights<U>(source, source.others[i], span);
-    });
-  }
-  if (pool.input_grad) gather_cells(source, span, careful);
-}
-
-// The function of a group of responses: GROUP::respond<TAPS, STATISTICS, DOTS, BACKWARD>.
-template <class Group, int TAPS>
-auto choose_group(bool statistics, int64_t dots, bool backward) {
-  if (statistics && backward)
-    return dots == 0 ? Group::template respond<TAPS, true, 0, true> : Group::template respond<TAPS, true, 1, true>;
-  if (statistics) return dots == 0 ? Group::template respond<TAPS, true, 0, false> : Group::template respond<TAPS, true, 1, false>;
-  switch (dots) {
-    case 1: return Group::template respond<TAPS, false, 1, false>;
-    case 2: return Group::template respond<TAPS, false, 2, false>;
-    case 3: return Group::template respond<TAPS, false, 3, false>;
-    case 4: return Group::template respond<TAPS, false, 4, false>;
-    default: return Group::template respond<TAPS, false, MOST_DOTS, false>;
-  }
+// The cells under tap t of the regions from place i of a segment on, for the unit of response r.
+template <class U, bool PER_LANE, bool LACKS, class A>
+INLINE Cell<A> read_cell(const Pipeline<A>& source, int64_t r, const Segment<A>& segment, int64_t i, int64_t t) {
+  const auto& [number, place, fresh] = segment.taps->taps[t];
+  const int64_t row = source.call.pool.program.responses[r].weight;
+  Cell<A> cell;
+  cell.x = load<Vec<A>>(segment.x + place + i);
+  if constexpr (LACKS) cell.lacks = load<Mask<A>>(segment.outside + place + i);
+  const A* derived = segment.derived + source.derived[r] * source.derived_step + place + i;
+  for (int k = 0; k < U::DERIVED; ++k) cell.derived[k] = load<Vec<A>>(derived + k * source.derived_step);
+  cell.tap = Lane<A>(number);
+  if (row < 0) return cell;
+  const Parameter& strides = source.call.memory.weight;
+  const A* weight = source.weight + segment.region * strides.region + row * strides.row + number * strides.tap;
+  if constexpr (PER_LANE) cell.w = load<Vec<A>>(weight + i);
+  else cell.w = broadcast<A>(segment.taps->weights[row * segment.taps->count + t]);
+  return cell;
 }
 
 }  // namespace learnpool::LEARNPOOL_ISA

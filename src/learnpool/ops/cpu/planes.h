@@ -1,13 +1,10 @@
 // Contiguous input: a vector is LANES neighbouring outputs of a plane. See layout.h for how a plane lies in scratch.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
+#include "gather.h"
 #include "plane.h"
-#include "plane_gather.h"
-#include "plane_respond.h"
+#include "respond.h"
 #include "rows.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
@@ -24,7 +21,9 @@ class PlanePooling {
         plane_(call),
         fast_(make_fast_passes(plane_)),
         careful_(make_careful_passes(plane_)) {
-    plane_.prefetch_bytes = divide_up(call.pool.cells() * int64_t(sizeof(T)) / plane_.layout.block_count, 64) * 64;
+    const int64_t vectors = plane_.segments.back().number + plane_.segments.back().count;
+    plane_.upcoming.step = divide_up(call.pool.cells() * int64_t(sizeof(T)) / vectors, 64) * 64;
+    plane_.upcoming.bytes = plane_.upcoming.step * vectors;
   }
 
   // Planes in the order of memory; where parameters differ by channel, an item has just one.
@@ -52,32 +51,17 @@ class PlanePooling {
   const T *cells_, *grads_;
   T* out_;
   int64_t rows_read_, positions_derived_, outputs_done_, rows_written_;
-  size_t next_run_;
   bool careful_now_;  // from the first number of the plane that is not finite on, or too large for units that are not careful
 
   void point_at_parameters(int64_t c, A* slice, int64_t channel_of_slice) {
     const Memory& memory = call_.memory;
     const A* weight = static_cast<const A*>(memory.weight.data) + c * memory.weight.channel;
-    if (weight != plane_.weight && memory.weight.region == 0) copy_dense(weight);
-    plane_.weight = weight;
+    if (std::exchange(plane_.weight, weight) != weight) plane_.set_weights(plane_.taps, 0);
     const A* mix = static_cast<const A*>(memory.mix.data) + c * memory.mix.channel;
-    if (mix != plane_.mix) plane_.responses.set_mix(mix, memory.mix.row);
-    plane_.mix = mix;
-    if (backward_) {
-      plane_.dweight = slice + channel_of_slice * memory.dweight.channel;
-      plane_.dmix = slice + memory.dmix_offset + channel_of_slice * memory.dmix.channel;
-    }
-  }
-
-  void copy_dense(const A* weight) {
-    const int64_t rows = call_.pool.program.weight_rows(), taps = call_.pool.taps();
-    const Parameter& strides = call_.memory.weight;
-    for (int64_t d = 0; d < rows; ++d) {
-      for (int64_t tap = 0; tap < taps; ++tap) plane_.dense[d * taps + tap] = weight[d * strides.row + tap * strides.tap];
-    }
-    for (int64_t d = 0; d < int64_t(plane_.dots.size()); ++d) {
-      std::copy_n(plane_.dense + plane_.dot_row(d) * taps, taps, plane_.dot_weights + d * taps);
-    }
+    if (std::exchange(plane_.mix, mix) != mix) plane_.responses.set_mix(mix, memory.mix.row);
+    if (!backward_) return;
+    plane_.dweight = slice + channel_of_slice * memory.dweight.channel;
+    plane_.dmix = slice + memory.dmix_offset + channel_of_slice * memory.dmix.channel;
   }
 
   void pool_plane(int64_t index, int64_t following) {
@@ -87,73 +71,77 @@ class PlanePooling {
     cells_ = x + index * pool.cells();
     grads_ = backward_ ? static_cast<const T*>(call_.memory.grad) + index * pool.outputs() : nullptr;
     out_ = writes ? static_cast<T*>(call_.memory.y) + index * (backward_ ? pool.cells() : pool.outputs()) : nullptr;
-    plane_.next = following < pool.batch * pool.channels ? reinterpret_cast<uintptr_t>(x + following * pool.cells()) : 0;
-    plane_.own = backward_ ? reinterpret_cast<uintptr_t>(out_) : 0;
-    if (pool.program.responses[0].kind == Kind::Pick) {
-      plane_.key = make_plane_key(call_.memory.seeds[index / pool.channels], index % pool.channels);
-    }
+    const bool is_last = following >= pool.batch * pool.channels;
+    plane_.upcoming.cells = is_last ? nullptr : reinterpret_cast<const char*>(x + following * pool.cells());
+    plane_.upcoming.gradients = backward_ ? reinterpret_cast<const char*>(out_) : nullptr;
+    if (plane_.picks()) plane_.key = make_plane_key(call_.memory.seeds[index / pool.channels], index % pool.channels);
     rows_read_ = positions_derived_ = outputs_done_ = rows_written_ = 0;
-    next_run_ = 0;
     careful_now_ = !plane_.may_be_fast();
+    if (careful_now_ || !plane_.others.empty()) clear_gradients();
     // A piece of a large plane stays in the first cache from its cells to their gradients. In 3d rows are not in order of
     // positions.
-    const PlaneLayout<A>& layout = plane_.layout;
-    const int64_t step = pool.d.in == 1 ? PIECE : layout.block_count;
-    for (int64_t b = 0, from = 0; b < layout.block_count; b += step) {
-      const bool last = b + step >= layout.block_count;
-      const Piece piece{b, last ? layout.block_count : b + step, from, last ? layout.map : layout.blocks[b + step].at};
-      pool_piece(piece, last);
-      from = piece.to;
+    const std::vector<Segment<A>>& segments = plane_.segments;
+    for (size_t first = 0, end; first < segments.size(); first = end) {
+      end = first + 1;
+      while (end < segments.size() && (pool.d.in > 1 || segments[end].number % PIECE != 0)) ++end;
+      const int64_t from = first == 0 ? 0 : segments[first].at, to = end < segments.size() ? segments[end].at : plane_.layout.map;
+      pool_piece({{&segments[first], int64_t(end - first)}, from, to}, end == segments.size());
     }
   }
 
-  void pool_piece(const Piece& piece, bool last) {
+  // Before responses add to them.
+  void clear_gradients() {
+    if (backward_ && call_.pool.input_grad) std::fill_n(plane_.gradients, plane_.layout.maps * plane_.layout.map + LANES<A>, A(0));
+  }
+
+  void pool_piece(const Piece<A>& piece, bool last) {
     const int64_t first_output = outputs_done_;
+    const bool was_careful = careful_now_;
     read_cells(piece, last);
     if (plane_.derived_count > 0 && !careful_now_) derive_cells(piece);
     const int64_t end = count_outputs(piece, last);
     if (backward_) read_grads(first_output, end);
     outputs_done_ = end;
-    const std::vector<Run>& runs = plane_.layout.runs;
-    for (; next_run_ < runs.size() && runs[next_run_].begin < piece.end; ++next_run_) {
-      const Run& run = runs[next_run_];
-      if (careful_now_) {
-        pool_run<true>(run);
-      } else if (!pool_run<false>(run)) {
-        careful_now_ = true;
-        // Those before too, as windows of this piece reach into them, and their slots have another meaning.
-        for (size_t i = backward_ ? 0 : next_run_; i <= next_run_; ++i) pool_run<true>(runs[i]);
-      }
-      if (backward_) commit_mix_grad(run);
+    for (const Segment<A>& segment : piece.span) {
+      if (!careful_now_ && !pool_segment<false>(segment)) begin_care(segment);
+      else if (careful_now_) pool_segment<true>(segment);
+      if (backward_) plane_.commit_mix({&segment, 1});
     }
     if (!backward_) return write_outputs(first_output, end);
-    if (careful_now_) gather<true>(plane_, piece);
-    else gather<false>(plane_, piece);
-    if (call_.pool.input_grad) write_input_grad(piece, last);
+    if (careful_now_) accumulate<true>(plane_, piece.span);
+    else accumulate<false>(plane_, piece.span);
+    if (!call_.pool.input_grad) return;
+    if (careful_now_ && !was_careful) {
+      clear_gradients();
+      const Segment<A>* first = plane_.segments.data();
+      gather_alone<true>(plane_, Span<A>{first, piece.span.begin() - first});
+    }
+    if (careful_now_) {
+      gather_alone<true>(plane_, piece.span);
+    } else {
+      if (plane_.is_grouped()) gather_group(plane_, piece);
+      gather_alone<false>(plane_, piece.span);
+    }
+    write_input_grad(piece, last);
+  }
+
+  // From this segment of the plane on.
+  void begin_care(const Segment<A>& segment) {
+    careful_now_ = true;
+    // Those before too, as windows of this piece reach into them.
+    for (const Segment<A>* before = &plane_.segments[0]; backward_ && before < &segment; ++before) pool_segment<true>(*before);
+    pool_segment<true>(segment);
   }
 
   template <bool CAREFUL>
-  bool pool_run(const Run& run) {
+  bool pool_segment(const Segment<A>& segment) {
     Vec<A> finite{};
-    for (const Pass<Plane<A>>& pass : CAREFUL ? careful_ : fast_) pass.respond(plane_, pass, run, finite);
-    const Band band = plane_.get_band(run);
-    return plane_.template finish_band<CAREFUL>(band, plane_.outputs + band.at, finite);
+    const Span<A> span{&segment, 1};
+    for (const Pass<Plane<A>>& pass : CAREFUL ? careful_ : fast_) pass.respond(plane_, pass, span, finite);
+    return plane_.template finish_band<CAREFUL>({segment.at, segment.count * LANES<A>}, plane_.outputs + segment.at, finite);
   }
 
-  void commit_mix_grad(const Run& run) {
-    const Responses<A>& responses = plane_.responses;
-    if (!plane_.per_lane) return plane_.responses.commit();
-    const Band band = plane_.get_band(run);
-    for (int64_t row = 0; call_.pool.mix_grad && row < call_.pool.program.mixes(); ++row) {
-      A* to = plane_.dmix + row * call_.memory.dmix.row + band.at;
-      for (int64_t at = 0; at < band.size(); at += LANES<A>) {
-        const Vec<A> grad = (Vec<A>)(load<Mask<A>>(responses.pending(row) + at) & load<Mask<A>>(responses.live + band.at + at));
-        store(to + at, load<Vec<A>>(to + at) + grad);
-      }
-    }
-  }
-
-  void read_cells(const Piece& piece, bool last) {
+  void read_cells(const Piece<A>& piece, bool last) {
     const PlaneLayout<A>& layout = plane_.layout;
     const int64_t rows = call_.pool.d.in * call_.pool.h.in, n = call_.pool.w.in, first = rows_read_;
     if (last) rows_read_ = rows;
@@ -166,7 +154,7 @@ class PlanePooling {
   }
 
   // What units derive of the cells that have been read.
-  void derive_cells(const Piece& piece) {
+  void derive_cells(const Piece<A>& piece) {
     const PlaneLayout<A>& layout = plane_.layout;
     const int64_t begin = positions_derived_, end = std::min(layout.map, piece.to + layout.margin);
     for (int64_t first = begin; first < layout.maps * layout.map; first += layout.map) {
@@ -176,7 +164,7 @@ class PlanePooling {
   }
 
   // Rows of outputs that are complete when a band is done (forward), or that it needs (backward).
-  int64_t count_outputs(const Piece& piece, bool last) const {
+  int64_t count_outputs(const Piece<A>& piece, bool last) const {
     const Pooling& pool = call_.pool;
     const int64_t rows = pool.d.out * pool.h.out;
     if (last) return rows;
@@ -198,7 +186,7 @@ class PlanePooling {
     });
   }
 
-  void write_input_grad(const Piece& piece, bool last) {
+  void write_input_grad(const Piece<A>& piece, bool last) {
     const int64_t rows = call_.pool.d.in * call_.pool.h.in, n = call_.pool.w.in, first = rows_written_;
     if (last) rows_written_ = rows;
     while (rows_written_ < rows && plane_.layout.row_in_map[rows_written_] + call_.memory.pitch.w <= piece.to) ++rows_written_;

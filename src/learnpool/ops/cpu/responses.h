@@ -30,15 +30,14 @@ struct Max : Winner<A> {
   static constexpr bool PLAIN = true;
   Vec<A> best, total;
 
-  INLINE Max() : best(broadcast<A>(-std::numeric_limits<A>::infinity())), total{} {}
-  template <int PASS>
-  INLINE void begin(const Region<A>& region) {
-    if constexpr (CAREFUL) this->winner = region.first;
+  INLINE Max() : best(broadcast<A>(-std::numeric_limits<A>::infinity())), total{} {
+    if (CAREFUL) this->winner = Mask<A>{} - 1;  // of a region without a cell
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
     const Vec<A> seen = LACKS ? (Vec<A>)((Mask<A>)cell.x | cell.lacks) : cell.x;
-    const Mask<A> won = CAREFUL ? (seen > best) | (seen != seen) : seen > best;
+    Mask<A> won = seen > best;
+    if constexpr (CAREFUL) won = cell.template take<LACKS>(won | (seen != seen) | (this->winner < 0));
     this->winner = won ? Mask<A>{} + cell.tap : this->winner;
     if constexpr (CAREFUL) best = won ? seen : best;
     else best = larger(seen, best);

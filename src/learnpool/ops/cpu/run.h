@@ -1,11 +1,11 @@
 // The kernels of one instruction set: a vector of regions at a time, by the equations of responses.py.
 //
-// Contiguous input (planes.h): a vector is neighbouring outputs of a plane. channels_last input (channels.h): a vector is
+// Contiguous input (planes.h): a vector is neighbouring outputs of a plane. channels_last input (images.h): a vector is
 // neighbouring channels of one output.
 #pragma once
 
-#include "channels.h"
 #include "headers.h"
+#include "images.h"
 #include "isa.h"
 #include "planes.h"
 

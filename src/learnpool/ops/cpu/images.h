@@ -1,14 +1,11 @@
 // channels_last input: images go through row by row, in bands of neighbouring outputs. See image.h.
 #pragma once
 
-#include "headers.h"
+#include "gather.h"
 #include "image.h"
-#include "image_gather.h"
-#include "image_respond.h"
-#include "isa.h"
+#include "respond.h"
 #include "rows.h"
-#include "tap_tables.h"
-#include "vec.h"
+#include "taps.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
@@ -25,18 +22,24 @@ class ImagePooling {
     Scratch& scratch = image_.scratch;
     fast_ = make_fast_passes(image_);
     careful_ = make_careful_passes(image_);
-    outputs_.resize(image_.outputs);
+    segments_.resize(image_.outputs);
     values_ = scratch.take<A>(image_.outputs * image_.width);
-    for (int64_t i = 0; i < image_.outputs; ++i) outputs_[i].at = i * image_.width;
-    image_.upcoming.step = divide_up(call.pool.w.stride * LANES<A> * int64_t(sizeof(T)), 64) * 64;
+    for (int64_t i = 0; i < image_.outputs; ++i) {
+      segments_[i].at = i * image_.width;
+      segments_[i].count = segments_[i].whole = image_.width / LANES<A>;
+      segments_[i].blocks = image_.blocks;
+    }
     if (image_.per_lane) mix_ = scratch.take<A>(call.pool.program.mix_rows() * image_.responses.size);
   }
 
   void pool_item(int64_t item) {
     const Memory& memory = call_.memory;
     box_ = call_.items.box(item);
+    image_.weight = static_cast<const A*>(memory.weight.data) + box_.c0 * memory.weight.channel;
+    image_.mix = static_cast<const A*>(memory.mix.data) + box_.c0 * memory.mix.channel;
+    image_.dweight = backward_ ? static_cast<A*>(memory.slices) + item * memory.slice : nullptr;
+    image_.dmix = backward_ ? image_.dweight + memory.dmix_offset : nullptr;
     set_lanes(box_.c1 - box_.c0);
-    slice_ = backward_ ? static_cast<A*>(memory.slices) + item * memory.slice : nullptr;
     for (int64_t i = 0; i < image_.responses.size; ++i) image_.responses.live[i] = i % image_.width < image_.lanes ? -1 : 0;
     if (memory.mix.region == 0) set_mix(0);
     for (int64_t n = box_.n0; n < box_.n1; ++n) pool_image(n);
@@ -50,12 +53,11 @@ class ImagePooling {
   const Taps output_taps_;
   std::vector<Pass<Image<A>>> fast_, careful_;
   TapTables<A> tables_;
-  std::vector<ImageOutput<A>> outputs_;
-  A *values_, *mix_ = nullptr;  // of a band: outputs or their gradients; rows of mix, where lanes have their own
-  Items::Box box_{};            // of the present item
-  A* slice_ = nullptr;
-  bool direct_ = true;    // cells and their gradients are used where they are
-  bool derives_ = false;  // units derive numbers of cells, which are kept in a window
+  std::vector<Segment<A>> segments_;  // of a band: its outputs
+  A *values_, *mix_ = nullptr;        // of a band: outputs or their gradients; rows of mix, where lanes have their own
+  Items::Box box_{};                  // of the present item
+  bool direct_ = true;                // cells and their gradients are used where they are
+  bool derives_ = false;              // units derive numbers of cells, which are kept in a window
   // If not direct, both go through a window, too: so many cells from window_begin_ on, those before loaded_ read. Outputs that need
   // later cells push it on; the gradients it leaves behind are rounded and written to memory.
   std::vector<int64_t> pending_;  // by row of outputs: the first cell that it or a later row meets
@@ -96,7 +98,7 @@ class ImagePooling {
 
   void set_mix(int64_t region) {
     const Parameter& strides = call_.memory.mix;
-    const A* mix = static_cast<const A*>(strides.data) + region * strides.region + box_.c0 * strides.channel;
+    const A* mix = image_.mix + region * strides.region;
     if (!image_.per_lane) return image_.responses.set_mix(mix, strides.row);
     const int64_t size = image_.responses.size;
     for (int64_t row = 0; row < call_.pool.program.mix_rows(); ++row) {
@@ -107,9 +109,8 @@ class ImagePooling {
   }
 
   void flush(int64_t region) {
-    const Memory& memory = call_.memory;
-    flush_sums(call_, image_.sums, image_.responses.mix_sums, slice_ + region * memory.dweight.region,
-               slice_ + memory.dmix_offset + region * memory.dmix.region);
+    flush_sums(call_, image_.sums, image_.responses.mix_sums, image_.dweight + region * call_.memory.dweight.region,
+               image_.dmix + region * call_.memory.dmix.region);
   }
 
   void pool_image(int64_t n) {
@@ -125,7 +126,9 @@ class ImagePooling {
     window_begin_ = loaded_ = 0;
     clear_gradients(0, direct_ ? pool.cells() : window_cells_);
     for (int64_t row = 0; row < pool.d.out * pool.h.out; ++row) {
-      if (has_window()) load_cells(output_taps_.find_end(output_taps_.rows[row], pool.w.in), pending_[row]);
+      const int64_t end = output_taps_.find_end(output_taps_.rows[row], pool.w.in);
+      if (has_window()) load_cells(end, pending_[row]);
+      look_ahead(row + 1, end);
       for (int64_t ow = 0; ow < pool.w.out;) ow += pool_band(n, row, ow);
     }
     if (direct_ || gradient_ == nullptr) return;
@@ -151,7 +154,7 @@ class ImagePooling {
   // Zeros, if there are cells that meet no output.
   void clear_gradients(int64_t begin, int64_t end) {
     if (output_taps_.covered || gradient_ == nullptr) return;
-    for (int64_t i = begin; i < end; ++i) std::memset(first_gradient() + i * cell_step(), 0, sizeof(A) * image_.lanes);
+    for (int64_t i = begin; i < end; ++i) std::fill_n(first_gradient() + i * cell_step(), image_.lanes, A(0));
   }
 
   // Push the window on until it holds the cells before `end`; those before `pending` are finished.
@@ -205,31 +208,35 @@ class ImagePooling {
     int64_t count = 0;
     for (; count < most && describe_output(count, row, ow + count); ++count) {
     }
-    if (memory.weight.region != 0) tables_.set_weights(*outputs_[0].table, region);
+    if (memory.weight.region != 0) image_.set_weights(*tables_.find(output_taps_.rows[row], output_taps_.columns[ow]), region);
     if (memory.mix.region != 0) set_mix(region);
-    if (has_window()) look_ahead(row + 1, ow);
-    else look_ahead(row, ow + count);
-    const ImageBand<A> outputs{outputs_.data(), count};
+    const Span<A> outputs{segments_.data(), count};
     const Band band{0, count * image_.width};
     const int64_t first = (n * pool.outputs() + region) * pool.channels + box_.c0;
     A* values = find_values(first, count);
-    image_.values = values == values_ ? nullptr : values;
     const bool finite = image_.may_be_fast() && compute<false>(outputs, band, values);
     if (!finite) compute<true>(outputs, band, values);
     if (!backward_) {
       if (values == values_) write_values(first, count);
       return count;
     }
-    if (finite) gather<false>(image_, outputs);
-    else gather<true>(image_, outputs);
-    if (!image_.per_lane) image_.responses.commit();
-    else add_mix_grad(count);
+    if (finite) gather<false>(outputs);
+    else gather<true>(outputs);
+    image_.commit_mix(outputs);
     if (!image_.per_lane && (memory.dweight.region != 0 || memory.dmix.region != 0)) flush(region);
     return count;
   }
 
   template <bool CAREFUL>
-  bool compute(const ImageBand<A>& outputs, const Band& band, A* values) {
+  void gather(const Span<A>& outputs) {
+    accumulate<CAREFUL>(image_, outputs);
+    if (!call_.pool.input_grad) return;
+    if (!CAREFUL && image_.is_grouped()) gather_group(image_, outputs);
+    gather_alone<CAREFUL>(image_, outputs);
+  }
+
+  template <bool CAREFUL>
+  bool compute(const Span<A>& outputs, const Band& band, A* values) {
     Vec<A> finite{};
     for (const Pass<Image<A>>& pass : CAREFUL ? careful_ : fast_) pass.respond(image_, pass, outputs, finite);
     return image_.template finish_band<CAREFUL>(band, values, finite);
@@ -238,46 +245,35 @@ class ImagePooling {
   // Output `i` of the band; false if its taps lie in too many ways for this band.
   bool describe_output(int64_t i, int64_t row, int64_t ow) {
     const Taps::List &down = output_taps_.rows[row], &across = output_taps_.columns[ow];
-    ImageOutput<A>& output = outputs_[i];
-    output.table = i > 0 && across.is_same(outputs_[i - 1].table->across) ? outputs_[i - 1].table : tables_.find(down, across);
-    if (output.table == nullptr) return false;
+    Segment<A>& output = segments_[i];
+    const TapTable<A>* before = i > 0 ? static_cast<const TapTable<A>*>(segments_[i - 1].taps) : nullptr;
+    output.taps = before != nullptr && across.is_same(before->across) ? before : tables_.find(down, across);
+    if (output.taps == nullptr) return false;
     const int64_t cell = down.first + across.first;
     output.x = first_cell() + find_cell(cell);
-    output.dx = gradient_ == nullptr ? nullptr : first_gradient() + find_cell(cell);
+    output.gradients = gradient_ == nullptr ? nullptr : first_gradient() + find_cell(cell);
     output.derived = derived_ + (cell - window_begin_) * image_.width;
-    const A n = A(output.table->count), divisor = A(std::max<int64_t>(1, down.divisor * across.divisor));
+    output.region = row * call_.pool.w.out + ow;
+    output.number = ow * output.count;
+    const A n = A(output.taps->count), divisor = A(std::max<int64_t>(1, down.divisor * across.divisor));
     Responses<A>& responses = image_.responses;
     if (responses.n[output.at] != n) std::fill_n(responses.n + output.at, image_.width, n);
     if (responses.divisor[output.at] != divisor) std::fill_n(responses.divisor + output.at, image_.width, divisor);
-    const Memory& memory = call_.memory;
-    const int64_t region = row * call_.pool.w.out + ow;
-    output.number = uint32_t(region);
-    output.weight = static_cast<const A*>(memory.weight.data) + region * memory.weight.region + box_.c0 * memory.weight.channel;
-    if (!backward_) return true;
-    output.dweight = slice_ + region * memory.dweight.region;
-    output.dmix = slice_ + memory.dmix_offset + region * memory.dmix.region;
     return true;
   }
 
-  // The cells that a band to come is the first to meet, from `ow` of a row on: the next one, but through a window cells pass by
-  // rows, and the next row is wanted.
-  void look_ahead(int64_t row, int64_t ow) {
+  // While a row of outputs is computed, the cells from `begin` on that the next one is the first to meet are fetched, as the
+  // hardware prefetcher misses strided cells.
+  void look_ahead(int64_t row, int64_t begin) {
     const Pooling& pool = call_.pool;
     Upcoming& upcoming = image_.upcoming;
-    upcoming.count = 0;
-    if (ow == pool.w.out) ow = 0, ++row;
+    upcoming.bytes = 0;
     if (!is_dense() || row == int64_t(output_taps_.rows.size())) return;
-    const int64_t last = std::min(ow + image_.outputs, pool.w.out) - 1, cell_bytes = pool.channels * int64_t(sizeof(T));
-    const Taps::List &down = output_taps_.rows[row], &left = output_taps_.columns[ow], &right = output_taps_.columns[last];
-    if (left.fresh_begin == right.fresh_end) return;
-    const int64_t *fresh = output_taps_.fresh.data(), first = fresh[left.fresh_begin];
-    for (int64_t i = down.fresh_begin; i < down.fresh_end && upcoming.count < upcoming.MOST; ++i) {
-      const int64_t byte = (fresh[i] + first) * cell_bytes;
-      upcoming.cells[upcoming.count] = reinterpret_cast<const char*>(x_) + byte;
-      const bool writes = direct_ && gradient_ != nullptr;
-      upcoming.gradients[upcoming.count++] = writes ? reinterpret_cast<const char*>(gradient_) + byte : nullptr;
-    }
-    upcoming.bytes = (fresh[right.fresh_end - 1] + 1 - first) * cell_bytes;
+    const int64_t cell_bytes = pool.channels * int64_t(sizeof(T));
+    upcoming.cells = reinterpret_cast<const char*>(x_) + begin * cell_bytes;
+    upcoming.gradients = direct_ && gradient_ != nullptr ? reinterpret_cast<const char*>(gradient_) + begin * cell_bytes : nullptr;
+    upcoming.bytes = (output_taps_.find_end(output_taps_.rows[row], pool.w.in) - begin) * cell_bytes;
+    upcoming.step = divide_up(divide_up(upcoming.bytes, pool.w.out * image_.width / LANES<A>), 64) * 64;
   }
 
   // Where a band's outputs are written, or their gradients read: in memory, if they lie there as in maps.
@@ -297,17 +293,6 @@ class ImagePooling {
   void write_values(int64_t first, int64_t count) {
     T* to = static_cast<T*>(call_.memory.y) + first;
     for (int64_t i = 0; i < count; ++i) convert_row<A>(values_ + i * image_.width, to + i * call_.pool.channels, image_.lanes);
-  }
-
-  // Where lanes have their own.
-  void add_mix_grad(int64_t count) {
-    for (int64_t row = 0; call_.pool.mix_grad && row < call_.pool.program.mixes(); ++row) {
-      const A* from = image_.responses.pending(row);
-      for (int64_t i = 0; i < count; ++i) {
-        A* to = outputs_[i].dmix + row * call_.memory.dmix.row;
-        for (int64_t c = 0; c < image_.lanes; ++c) to[c] += from[i * image_.width + c];
-      }
-    }
   }
 };
 

@@ -1,19 +1,14 @@
 // What is known of the regions of a band: slots of its responses, cell counts, rows of mix and their gradients.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
 #include "responses.h"
 #include "scratch.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
 // Whole vectors of regions, one behind another.
 struct Band {
-  int64_t at, numbers;  // the first region's place in maps, and how many there are
-
-  int64_t size() const { return numbers; }
+  int64_t at, size;  // the first region's place in maps, and how many there are
 };
 
 // A row of mix along a band; step 0: the same number in all lanes of all regions.
@@ -102,7 +97,7 @@ class Responses {
 
   // Gradients of mix wait here until it is known that a band's numbers are finite.
   void clear_pending(const Band& band) {
-    const int64_t numbers = per_lane_ ? band.size() : LANES<A>;
+    const int64_t numbers = per_lane_ ? band.size : LANES<A>;
     for (int64_t row = 0; row < pool_.program.mixes(); ++row) std::fill_n(pending(row), numbers, A(0));
   }
   A* pending(int64_t row) const { return pending_ + row * (per_lane_ ? most_ : LANES<A>); }
@@ -113,7 +108,7 @@ class Responses {
     if (row >= pool_.program.mixes() || !pool_.mix_grad) return;
     V sum{}, all{};
     A* to = pending(row);
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       const V grad = f(at);
       all += grad * A(0);
       if (per_lane_) store(to + at, grad);
@@ -146,22 +141,14 @@ class Responses {
   int64_t row_stride_ = 0;
 };
 
-// Gradients of weights that all lanes share, [rows that learn][taps].
-template <class A>
-struct WeightSums {
-  Vec<A>* data;
-
-  WeightSums(const Pooling& pool, Scratch& scratch) : data(scratch.take<Vec<A>>(pool.program.weights * pool.taps())) {}
-};
-
 // Add up the lanes of shared gradients into a slice, and begin again.
 template <class A>
-void flush_sums(const Call& call, const WeightSums<A>& weights, Vec<A>* mix_sums, A* dweight, A* dmix) {
+void flush_sums(const Call& call, Vec<A>* weight_sums, Vec<A>* mix_sums, A* dweight, A* dmix) {
   const Pooling& pool = call.pool;
   const Parameter &w = call.memory.dweight, &m = call.memory.dmix;
   for (int64_t d = 0; pool.weight_grad && d < pool.program.weights; ++d) {
     for (int64_t tap = 0; tap < pool.taps(); ++tap) {
-      Vec<A>& lanes = weights.data[d * pool.taps() + tap];
+      Vec<A>& lanes = weight_sums[d * pool.taps() + tap];
       dweight[d * w.row + tap * w.tap] += A(sum_lanes<A>(lanes));
       lanes = Vec<A>{};
     }

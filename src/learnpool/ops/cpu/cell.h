@@ -1,8 +1,6 @@
 // What a kind of response sees of a vector of regions, and where it keeps its numbers.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
 #include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {

@@ -1,8 +1,6 @@
 // Exponential, logarithm and sigmoid of a vector.
 #pragma once
 
-#include "headers.h"
-#include "isa.h"
 #include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {

@@ -40,8 +40,7 @@ void accumulate_taps(const Source& source, const Span<A>& span, int64_t d, int64
     }
   }
   for (int j = 0; j < ROWS && !PER_LANE; ++j) {
-    for (int k = 0; k < STEP; ++k)
-      source.sums.data[source.dot_row(d + j) * source.call.pool.taps() + taps[k].number] += total[j][k];
+    for (int k = 0; k < STEP; ++k) source.sums[source.dot_row(d + j) * source.call.pool.taps() + taps[k].number] += total[j][k];
   }
 }
 
@@ -94,7 +93,7 @@ void accumulate_own_weights(const Source& source, int64_t r, const Span<A>& span
         grad = (Vec<A>)((Mask<A>)grad & live);
         A* to = dweight + k * strides.tap + i;
         if (source.per_lane) store(to, load<Vec<A>>(to) + grad);
-        else source.sums.data[row * source.call.pool.taps() + k] += grad;
+        else source.sums[row * source.call.pool.taps() + k] += grad;
       });
     }
   }

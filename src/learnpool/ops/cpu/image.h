@@ -6,7 +6,6 @@
 #pragma once
 
 #include "pipeline.h"
-#include "random.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 

@@ -4,56 +4,19 @@
 
 #include "cell.h"
 #include "exponential.h"
-#include "headers.h"
-#include "isa.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
 // What Soft and LogSumExp share: d = x - x*, e = exp(theta d), and sums of e, e d and e d^2. Careful: x* has the largest theta x,
-// and a cell whose e is 0 counts for nothing, be it -inf.
+// and a cell whose e is 0 counts for nothing, be it -inf. Not careful: e is exp(theta x), which is derived of x and 0 of a cell
+// that does not exist; x* has the largest.
 template <class A, bool CAREFUL>
 struct Exponentials : Unit<A> {
-  static constexpr int PASSES = 2;
-  Vec<A> theta{}, star{}, key, e_star, e0{}, e1{}, e2{};
+  static constexpr int PASSES = 2, DERIVED = CAREFUL ? 0 : 1;
+  Vec<A> theta{}, star{}, key, e0{}, e1{}, e2{};
   Mask<A> found{};
 
-  INLINE Exponentials() : key(broadcast<A>(-std::numeric_limits<A>::infinity())), e_star(broadcast<A>(1)) {}
-
-  template <int PASS>
-  INLINE void begin(const Region<A>& region) {
-    theta = region.theta;
-  }
-  template <int PASS, bool LACKS>
-  INLINE void add(const Cell<A>& cell) {
-    if constexpr (PASS == 0) {
-      const Vec<A> product = theta * cell.x;
-      const Mask<A> wins = cell.template take<LACKS>((product > key) | (product != product) | ~found);
-      found |= wins;
-      key = wins ? product : key;
-      star = wins ? cell.x : star;
-    } else {
-      const Vec<A> e = cell.template keep<LACKS>(exponentiate<A>(theta * (cell.x - star)));
-      const Vec<A> d = e == A(0) ? Vec<A>{} : cell.x - star;
-      e0 += e;
-      e1 += e * d;
-      e2 += e * d * d;
-    }
-  }
-  // Of a cell, with slots 1: x*, 2: theta.
-  template <class Slots>
-  static INLINE void load(const Slots& slots, const Cell<A>& cell, Vec<A>& d, Vec<A>& e) {
-    d = cell.x - slots.load(1);
-    e = exponentiate<A>(slots.load(2) * d);
-    d = e == A(0) ? Vec<A>{} : d;
-  }
-};
-
-// Not careful: e is exp(theta x), which is derived of x and 0 of a cell that does not exist; e* is that of x*.
-template <class A>
-struct Exponentials<A, false> : Unit<A> {
-  static constexpr int PASSES = 2, DERIVED = 1;
-  Vec<A> theta{}, star{}, e_star{}, e0{}, e1{}, e2{};
+  INLINE Exponentials() : key(broadcast<A>(CAREFUL ? -std::numeric_limits<A>::infinity() : A(0))) {}
 
   static INLINE void derive(Vec<A> x, Vec<A> theta, Vec<A>* to) { to[0] = raise_two_to_product(x, theta * LOG2E<A>); }
   template <int PASS>
@@ -62,20 +25,33 @@ struct Exponentials<A, false> : Unit<A> {
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
-    const Vec<A> e = cell.derived[0], d = cell.x - star;
-    if constexpr (PASS == 0) {
-      star = e > e_star ? cell.x : star;
-      e_star = larger(e, e_star);
-    } else {
+    if constexpr (PASS == 1) {
+      Vec<A> e, d = cell.x - star;
+      get_exponential(cell, theta, d, e);
+      e = CAREFUL ? cell.template keep<LACKS>(e) : e;
       e0 += e;
       e1 += e * d;
       e2 += e * d * d;
+    } else if constexpr (CAREFUL) {
+      const Vec<A> product = theta * cell.x;
+      const Mask<A> wins = cell.template take<LACKS>((product > key) | (product != product) | ~found);
+      found |= wins;
+      key = wins ? product : key;
+      star = wins ? cell.x : star;
+    } else {
+      star = cell.derived[0] > key ? cell.x : star;
+      key = larger(cell.derived[0], key);
     }
   }
+  static INLINE void get_exponential(const Cell<A>& cell, Vec<A> theta, Vec<A>& d, Vec<A>& e) {
+    e = CAREFUL ? exponentiate<A>(theta * d) : cell.derived[0];
+    if constexpr (CAREFUL) d = e == A(0) ? Vec<A>{} : d;
+  }
+  // Of a cell, with slots 1: x*, 2: theta.
   template <class Slots>
   static INLINE void load(const Slots& slots, const Cell<A>& cell, Vec<A>& d, Vec<A>& e) {
     d = cell.x - slots.load(1);
-    e = cell.derived[0];
+    get_exponential(cell, slots.load(2), d, e);
   }
 };
 
@@ -119,7 +95,8 @@ struct LogSumExp : Exponentials<A, CAREFUL> {
   INLINE LogSumExp() {}
   template <class Slots>
   INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
-    const Vec<A> log = take_logarithm<A>(this->e0 / (this->e_star * region.n)) / this->theta, y = this->star + log;
+    const Vec<A> e_star = CAREFUL ? broadcast<A>(1) : this->key;
+    const Vec<A> log = take_logarithm<A>(this->e0 / (e_star * region.n)) / this->theta, y = this->star + log;
     slots.store(0, y);
     slots.store(1, this->star);
     slots.store(2, this->theta);
@@ -153,37 +130,51 @@ struct Magnitude {
   static INLINE Vec<A> weigh(Vec<A> x, Vec<A> p) { return get(x) <= LEAST ? Vec<A>{} : ABSOLUTE ? (x < A(0) ? -p : p) : p; }
 };
 
+// Not careful: u^theta, log2 u and what the cell weighs, u^(theta-1), are derived of it.
 template <class A, bool CAREFUL, bool ABSOLUTE>
 struct Power : Unit<A> {
   using U = Magnitude<A, ABSOLUTE>;
-  static constexpr int PASSES = 2, SLOTS = 4;
-  Vec<A> top, inverse{}, s{}, t{}, theta{};
+  static constexpr int PASSES = 2, SLOTS = 4, DERIVED = CAREFUL ? 0 : 3;
+  Vec<A> top, inverse{}, log_star{}, s{}, t{}, theta{};
 
   INLINE Power() : top(broadcast<A>(U::LEAST)) {}
 
+  static INLINE void derive(Vec<A> x, Vec<A> theta, Vec<A>* to) {
+    const Vec<A> u = U::lift(x), log = take_log2<A>(u);
+    to[0] = raise_two_to_product(log, theta);
+    to[1] = log;
+    to[2] = U::weigh(x, to[0] / u);
+  }
   template <int PASS>
   INLINE void begin(const Region<A>& region) {
     theta = region.theta;
-    if constexpr (PASS == 1) inverse = A(1) / top;
+    if constexpr (PASS == 1 && CAREFUL) inverse = A(1) / top;
+    if constexpr (PASS == 1 && !CAREFUL) log_star = take_log2<A>(top);
   }
   template <int PASS, bool LACKS>
   INLINE void add(const Cell<A>& cell) {
     if constexpr (PASS == 0) {
       const Vec<A> u = U::get(cell.x);  // 0 of a cell that does not exist
-      top = (u > top) | (u != u) ? u : top;
-    } else {
+      if constexpr (CAREFUL) top = (u > top) | (u != u) ? u : top;
+      else top = larger(u, top);
+    } else if constexpr (CAREFUL) {
       const Vec<A> r = U::lift(cell.x) * inverse, log = take_log2<A>(r), p = raise_two<A>((theta - A(1)) * log);
       const Vec<A> v = cell.template keep<LACKS>(p * r);
       s += v;
       t += v * log;
+    } else {
+      s += cell.derived[0];
+      t += cell.derived[0] * (cell.derived[1] - log_star);
     }
   }
   template <class Slots>
   INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
-    const Vec<A> log = take_logarithm<A>(s / region.n) / theta, ratio = exponentiate<A>(log), y = top * ratio;
+    Vec<A> scale = broadcast<A>(1);
+    if constexpr (!CAREFUL) scale = raise_two_to_product(log_star, theta);
+    const Vec<A> log = take_logarithm<A>(s / (scale * region.n)) / theta, ratio = exponentiate<A>(log), y = top * ratio;
     slots.store(0, y);
     slots.store(1, inverse);
-    slots.store(2, ratio / s);
+    slots.store(2, (CAREFUL ? ratio : y) / s);
     slots.store(3, y / theta * (LN2<A> * t / s - log));
     return y;
   }
@@ -196,55 +187,8 @@ struct Power : Unit<A> {
   }
   template <class Slots>
   static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
-    return slots.load(0) * U::weigh(cell.x, raise_two<A>(slots.load(3) * take_log2<A>(U::lift(cell.x) * slots.load(1))));
-  }
-};
-
-// Not careful: u^theta, log2 u and what the cell weighs, u^(theta-1), are derived of it.
-template <class A, bool ABSOLUTE>
-struct Power<A, false, ABSOLUTE> : Unit<A> {
-  using U = Magnitude<A, ABSOLUTE>;
-  static constexpr int PASSES = 2, SLOTS = 4, DERIVED = 3;
-  Vec<A> top{}, theta{}, log_star{}, s{}, t{};
-
-  static INLINE void derive(Vec<A> x, Vec<A> theta, Vec<A>* to) {
-    const Vec<A> u = U::lift(x), log = take_log2<A>(u);
-    to[0] = raise_two_to_product(log, theta);
-    to[1] = log;
-    to[2] = U::weigh(x, to[0] / u);
-  }
-  template <int PASS>
-  INLINE void begin(const Region<A>& region) {
-    theta = region.theta;
-    if constexpr (PASS == 1) log_star = take_log2<A>(top = U::lift(top));
-  }
-  template <int PASS, bool LACKS>
-  INLINE void add(const Cell<A>& cell) {
-    if constexpr (PASS == 0) {
-      top = larger(U::get(cell.x), top);  // 0 of a cell that does not exist
-    } else {
-      s += cell.derived[0];
-      t += cell.derived[0] * (cell.derived[1] - log_star);
-    }
-  }
-  template <class Slots>
-  INLINE Vec<A> finish(const Region<A>& region, const Slots& slots) const {
-    const Vec<A> e_star = raise_two_to_product(log_star, theta);
-    const Vec<A> log = take_logarithm<A>(s / (e_star * region.n)) / theta, y = top * exponentiate<A>(log);
-    slots.store(0, y);
-    slots.store(2, y / s);
-    slots.store(3, y / theta * (LN2<A> * t / s - log));
-    return y;
-  }
-  template <class Slots>
-  static INLINE Vec<A> send(Vec<A> c, const Region<A>&, const Slots& slots) {
-    const Vec<A> slope = c * slots.load(3);
-    slots.store(0, c * slots.load(2));
-    return slope;
-  }
-  template <class Slots>
-  static INLINE Vec<A> receive(const Slots& slots, const Cell<A>& cell) {
-    return slots.load(0) * cell.derived[2];
+    if constexpr (!CAREFUL) return slots.load(0) * cell.derived[2];
+    else return slots.load(0) * U::weigh(cell.x, raise_two<A>(slots.load(3) * take_log2<A>(U::lift(cell.x) * slots.load(1))));
   }
 };
 

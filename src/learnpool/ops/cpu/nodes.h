@@ -3,11 +3,6 @@
 
 #include "band.h"
 #include "exponential.h"
-#include "headers.h"
-#include "isa.h"
-#include "responses.h"
-#include "scratch.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 
@@ -32,24 +27,17 @@ class Nodes {
  public:
   Nodes(const Call& call, Responses<A>& responses, Scratch& scratch, int64_t most)
       : program_(call.pool.program), responses_(responses), backward_(call.pool.backward) {
-    const int64_t nodes = int64_t(program_.nodes.size());
-    values_.resize(nodes);
-    buffers_.resize(nodes);
-    proportions_.resize(nodes);
-    reach_.resize(nodes);
-    reach_buffers_.resize(nodes);
     received_.resize(program_.responses.size());
-    sums_.resize(program_.responses.size());
-    for (int64_t i = 0; i < nodes; ++i) {
-      const Node& node = program_.nodes[i];
-      if (node.op != Op::Leaf) {
-        buffers_[i] = scratch.take<A>(most * LANES<A>);
-        if (backward_) proportions_[i] = scratch.take<A>(most * LANES<A>);
-      }
-      if (backward_ && (node.op != Op::Leaf || !owns_slot(node))) reach_buffers_[i] = scratch.take<A>(most * LANES<A>);
+    for (const Response& response : program_.responses) {
+      sums_.push_back(backward_ && response.uses > 1 ? scratch.take<A>(most * LANES<A>) : nullptr);
     }
-    for (size_t r = 0; backward_ && r < received_.size(); ++r) {
-      if (program_.responses[r].uses > 1) sums_[r] = scratch.take<A>(most * LANES<A>);
+    for (const Node& node : program_.nodes) {
+      const bool inner = node.op != Op::Leaf;
+      State state{};
+      if (inner) state.buffer = scratch.take<A>(most * LANES<A>);
+      if (inner && backward_) state.proportion = scratch.take<A>(most * LANES<A>);
+      if (backward_ && (inner || !owns_slot(node))) state.reach_buffer = scratch.take<A>(most * LANES<A>);
+      states_.push_back(state);
     }
   }
 
@@ -59,9 +47,9 @@ class Nodes {
   void evaluate(const Band& band, A* out, V& finite) {
     for (int64_t i = int64_t(program_.nodes.size()) - 1; i >= 0; --i) {
       const Node& node = program_.nodes[i];
-      A* to = i == 0 ? out : buffers_[i];
+      A* to = i == 0 ? out : states_[i].buffer;
       switch (node.op) {
-        case Op::Leaf: values_[i] = responses_.slot(node.response) + band.at; break;
+        case Op::Leaf: states_[i].values = responses_.slot(node.response) + band.at; break;
         case Op::Mix: evaluate_mix(node, i, band, to, finite); break;
         case Op::Gate: {
           const A* z = responses_.slot(node.response) + band.at;
@@ -70,7 +58,7 @@ class Nodes {
         }
         case Op::GateBy: {
           const Row<A> g = responses_.theta(node.row, band), b = node.bias < 0 ? Row<A>{} : responses_.theta(node.bias, band);
-          const A* by = values_[node.by];
+          const A* by = states_[node.by].values;
           evaluate_gate<CAREFUL>(node, i, band, to, finite, [=](int64_t at) ALWAYS_INLINE -> V {
             const V z = g.at(at) * load<V>(by + at);
             return b.data == nullptr ? z : z + b.at(at);
@@ -78,9 +66,9 @@ class Nodes {
         }
       }
     }
-    if (out == nullptr || values_[0] == out) return;
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
-      const V v = load<V>(values_[0] + at);
+    if (out == nullptr || states_[0].values == out) return;
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
+      const V v = load<V>(states_[0].values + at);
       store(out + at, v);
       finite += v * A(0);
     }
@@ -91,41 +79,48 @@ class Nodes {
   void backpropagate(const Band& band, const A* grad, V& finite) {
     std::fill(received_.begin(), received_.end(), nullptr);
     responses_.clear_pending(band);
-    reach_[0] = grad;
+    states_[0].reach = grad;
     for (size_t i = 0; i < program_.nodes.size(); ++i) {
       const Node& node = program_.nodes[i];
-      if (node.op == Op::Leaf) deliver(node.response, reach_[i], band);
-      else if (reach_[i] == nullptr) skip(node);
+      if (node.op == Op::Leaf) deliver(node.response, states_[i].reach, band);
+      else if (states_[i].reach == nullptr) skip(node);
       else if (node.op == Op::Mix) backpropagate_mix<CAREFUL>(node, i, band, finite);
       else backpropagate_gate<CAREFUL>(node, i, band, finite);
     }
-    for (size_t r = 0; r < received_.size(); ++r) send<CAREFUL>(int64_t(r), band, finite);
+    for (size_t r = 0; r < received_.size(); ++r) {
+      with_unit<A, CAREFUL>(program_.responses[r].kind,
+                            [&](auto unit) { send<CAREFUL, typename decltype(unit)::Unit>(int64_t(r), band, finite); });
+    }
   }
 
  private:
   const Program& program_;
   Responses<A>& responses_;
   const bool backward_;
-  std::vector<const A*> values_, reach_;                   // of each node: its values, what reaches it (null: nothing)
-  std::vector<A*> buffers_, proportions_, reach_buffers_;  // where these are written
-  std::vector<const A*> received_;                         // what reaches each response
-  std::vector<A*> sums_;                                   // of several nodes
+  // Of a node: its values and what reaches it (null: nothing), and where these and its proportion are written.
+  struct State {
+    const A *values, *reach;
+    A *buffer, *proportion, *reach_buffer;
+  };
+  std::vector<State> states_;
+  std::vector<const A*> received_;  // what reaches each response
+  std::vector<A*> sums_;            // of several nodes
 
   // Whether what reaches a leaf may be written over its response.
   bool owns_slot(const Node& node) const { return program_.responses[node.response].uses == 1; }
 
   A* destination(int64_t i, const Band& band) {
     const Node& node = program_.nodes[i];
-    A* to = node.op == Op::Leaf && owns_slot(node) ? responses_.slot(node.response) + band.at : reach_buffers_[i];
-    reach_[i] = to;
+    A* to = node.op == Op::Leaf && owns_slot(node) ? responses_.slot(node.response) + band.at : states_[i].reach_buffer;
+    states_[i].reach = to;
     return to;
   }
 
   void evaluate_mix(const Node& node, int64_t i, const Band& band, A* to, V& finite) {
     const Row<A> p = responses_.theta(node.row, band);
-    const A *left = values_[node.left], *right = values_[node.right];
-    values_[i] = to;
-    if (p.step == 0 && (*p.data == A(1) || *p.data == A(0))) values_[i] = *p.data == A(1) ? left : right;
+    const A *left = states_[node.left].values, *right = states_[node.right].values;
+    states_[i].values = to;
+    if (p.step == 0 && (*p.data == A(1) || *p.data == A(0))) states_[i].values = *p.data == A(1) ? left : right;
     else if (to == nullptr) return;
     else if (p.step == 0) blend_all<false>(band, to, left, right, finite, [=](int64_t) ALWAYS_INLINE -> V { return p.at(0); });
     else blend_all<true>(band, to, left, right, finite, [=](int64_t at) ALWAYS_INLINE -> V { return p.at(at); });
@@ -133,9 +128,9 @@ class Nodes {
 
   template <bool CAREFUL, class F>
   INLINE void evaluate_gate(const Node& node, int64_t i, const Band& band, A* to, V& finite, F z) {
-    const A *left = values_[node.left], *right = values_[node.right];
-    A* p = proportions_[i];
-    values_[i] = to;
+    const A *left = states_[node.left].values, *right = states_[node.right].values;
+    A* p = states_[i].proportion;
+    states_[i].values = to;
     auto open = [=](int64_t at) ALWAYS_INLINE -> V {
       const V s = sigmoid<A>(z(at));
       if (p != nullptr) store(p + at, s);
@@ -143,13 +138,13 @@ class Nodes {
     };
     if (to != nullptr) blend_all<CAREFUL>(band, to, left, right, finite, open);
     else
-      for (int64_t at = 0; at < band.size(); at += LANES<A>) open(at);
+      for (int64_t at = 0; at < band.size; at += LANES<A>) open(at);
   }
 
   template <bool EXACT, class F>
   static INLINE void blend_all(const Band& band, A* to, const A* left, const A* right, V& finite, F p) {
     V all{};
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       const V v = blend<EXACT, A>(p(at), load<V>(left + at), load<V>(right + at));
       store(to + at, v);
       all += v * A(0);
@@ -165,31 +160,31 @@ class Nodes {
       return;
     }
     received_[r] = sums_[r];
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) store(sums_[r] + at, load<V>(before + at) + load<V>(c + at));
+    for (int64_t at = 0; at < band.size; at += LANES<A>) store(sums_[r] + at, load<V>(before + at) + load<V>(c + at));
   }
 
   // Nothing reaches this node, so nothing reaches what is below it.
   void skip(const Node& node) {
-    reach_[node.left] = reach_[node.right] = nullptr;
-    if (node.by >= 0) reach_[node.by] = nullptr;
+    states_[node.left].reach = states_[node.right].reach = nullptr;
+    if (node.by >= 0) states_[node.by].reach = nullptr;
     if (node.op == Op::Gate) received_[node.response] = nullptr;
   }
 
   template <bool CAREFUL>
   void backpropagate_mix(const Node& node, int64_t i, const Band& band, V& finite) {
     const Row<A> p = responses_.theta(node.row, band);
-    const A *c = reach_[i], *left = values_[node.left], *right = values_[node.right];
+    const A *c = states_[i].reach, *left = states_[node.left].values, *right = states_[node.right].values;
     responses_.add_pending(node.row, band, finite, [=](int64_t at) ALWAYS_INLINE -> V {
       return load<V>(c + at) * (load<V>(left + at) - load<V>(right + at));
     });
     if (p.step == 0 && (*p.data == A(1) || *p.data == A(0))) {
-      reach_[node.left] = *p.data == A(1) ? c : nullptr;
-      reach_[node.right] = *p.data == A(1) ? nullptr : c;
+      states_[node.left].reach = *p.data == A(1) ? c : nullptr;
+      states_[node.right].reach = *p.data == A(1) ? nullptr : c;
       return;
     }
     A *to_left = destination(node.left, band), *to_right = destination(node.right, band);
     V all{};
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       const V grad = load<V>(c + at), share = p.at(at);
       V a = grad * share, b = grad * (A(1) - share);
       if constexpr (CAREFUL) {
@@ -205,13 +200,14 @@ class Nodes {
 
   template <bool CAREFUL>
   void backpropagate_gate(const Node& node, int64_t i, const Band& band, V& finite) {
-    const A *c = reach_[i], *left = values_[node.left], *right = values_[node.right], *p = proportions_[i];
+    const A *c = states_[i].reach, *left = states_[node.left].values, *right = states_[node.right].values,
+            *p = states_[i].proportion;
     A *to_left = destination(node.left, band), *to_right = destination(node.right, band);
     A* to_z;
     if (node.op == Op::Gate) received_[node.response] = to_z = responses_.slot(node.response) + band.at;
-    else to_z = proportions_[i];
+    else to_z = states_[i].proportion;
     V all{};
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       const V grad = load<V>(c + at), s = load<V>(p + at);
       V a = grad * s, b = grad * (A(1) - s), slope = grad * (load<V>(left + at) - load<V>(right + at)) * (s * (A(1) - s));
       if constexpr (CAREFUL) {
@@ -231,7 +227,7 @@ class Nodes {
   // What reaches z = g by + b goes on to all three.
   void backpropagate_by(const Node& node, const Band& band, const A* slope, V& finite) {
     const Row<A> g = responses_.theta(node.row, band);
-    const A* by = values_[node.by];
+    const A* by = states_[node.by].values;
     responses_.add_pending(node.row, band, finite,
                            [=](int64_t at) ALWAYS_INLINE -> V { return load<V>(slope + at) * load<V>(by + at); });
     if (node.bias >= 0) {
@@ -239,7 +235,7 @@ class Nodes {
     }
     A* to = destination(node.by, band);
     V all{};
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       const V reached = load<V>(slope + at) * g.at(at);
       store(to + at, reached);
       all += reached * A(0);
@@ -247,21 +243,15 @@ class Nodes {
     finite += all;
   }
 
-  template <bool CAREFUL>
-  void send(int64_t r, const Band& band, V& finite) {
-    const Response& response = program_.responses[r];
-    with_unit<A, CAREFUL>(response.kind, [&](auto unit) { send_unit<CAREFUL, typename decltype(unit)::Unit>(r, band, finite); });
-  }
-
   template <bool CAREFUL, class U>
-  void send_unit(int64_t r, const Band& band, V& finite) {
+  void send(int64_t r, const Band& band, V& finite) {
     const Response& response = program_.responses[r];
     A* first = responses_.slot(r) + band.at;
     const A* c = received_[r];
     if (!CAREFUL && U::PLAIN && c == first) return;
     const bool learns = response.scalar >= 0 && response.scalar < program_.mixes();
     V all{};
-    for (int64_t at = 0; at < band.size(); at += LANES<A>) {
+    for (int64_t at = 0; at < band.size; at += LANES<A>) {
       V grad = c == nullptr ? V{} : load<V>(c + at);
       const Mask<A> live = load<Mask<A>>(responses_.live + band.at + at);
       if constexpr (CAREFUL) grad = (V)((Mask<A>)grad & live);

@@ -1,9 +1,7 @@
 // respond -> evaluate -> backpropagate -> gather, for any source of cells: what a thread keeps, and how responses are grouped.
 #pragma once
 
-#include "band.h"
 #include "nodes.h"
-#include "scratch.h"
 #include "segment.h"
 
 namespace learnpool::LEARNPOOL_ISA {
@@ -20,7 +18,7 @@ struct Pipeline {
   Scratch& scratch;
   Responses<A> responses;
   Nodes<A> nodes;
-  WeightSums<A> sums;
+  Vec<A>* sums;  // gradients of weights that all lanes share, [rows that learn][taps]
   // What gather needs of the extremes and the mean (zeros if there is none), and of responses that give c w.
   A *to_max, *winner, *to_mean;
   bool has_statistics = false;
@@ -43,7 +41,7 @@ struct Pipeline {
         scratch(scratch),
         responses(call, scratch, size, margin, most * LANES<A>, per_lane),
         nodes(call, responses, scratch, most),
-        sums(call.pool, scratch),
+        sums(scratch.take<Vec<A>>(call.pool.program.weights * call.pool.taps())),
         dots(list_dots(call.pool.program)) {
     if (!dots.empty()) to_dot = responses.slot(dots[0]);
     to_max = winner = to_mean = scratch.take<A>(size) + margin;

@@ -3,7 +3,6 @@
 
 #include "layout.h"
 #include "pipeline.h"
-#include "random.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 

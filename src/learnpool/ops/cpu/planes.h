@@ -203,7 +203,9 @@ class PlanePooling {
   template <To TO, class C>
   INLINE void move_pairs(int64_t begin, int64_t end, C* cells, A* scratch) const {
     const int64_t *row = plane_.layout.row, *column = plane_.layout.column;
-    deinterleave<TO, LANES<A>>(row + begin, end - begin, column[0], column[1], cells, scratch, call_.pool.w.in);
+    for (int64_t r = begin; r < end; ++r, cells += call_.pool.w.in) {
+      deinterleave_row<TO, LANES<A>>(cells, scratch + row[r] + column[0], scratch + row[r] + column[1], call_.pool.w.in);
+    }
   }
 
   // Rows [begin, end) of input, one after another in `cells`, into scratch by phase; or rows of gradients out of it.

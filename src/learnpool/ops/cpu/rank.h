@@ -8,9 +8,6 @@
 #pragma once
 
 #include "cell.h"
-#include "headers.h"
-#include "isa.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 

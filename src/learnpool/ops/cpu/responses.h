@@ -13,14 +13,9 @@
 // assume that all numbers are finite. DOT: a cell gets c w, which is gathered together with the others of this sort.
 #pragma once
 
-#include "cell.h"
-#include "exponential.h"
-#include "headers.h"
-#include "isa.h"
 #include "means.h"
 #include "rank.h"
 #include "stochastic.h"
-#include "vec.h"
 
 namespace learnpool::LEARNPOOL_ISA {
 

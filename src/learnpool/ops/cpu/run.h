@@ -4,9 +4,7 @@
 // neighbouring channels of one output.
 #pragma once
 
-#include "headers.h"
 #include "images.h"
-#include "isa.h"
 #include "planes.h"
 
 namespace learnpool::LEARNPOOL_ISA {

@@ -9,32 +9,19 @@ namespace learnpool::LEARNPOOL_ISA {
 using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
 
-template <class A>
-struct VecOf;
-template <>
-struct VecOf<float> {
-  typedef float type __attribute__((vector_size(LEARNPOOL_BYTES)));
-  typedef int32_t mask __attribute__((vector_size(LEARNPOOL_BYTES)));
-};
-template <>
-struct VecOf<double> {
-  typedef double type __attribute__((vector_size(LEARNPOOL_BYTES)));
-  typedef int64_t mask __attribute__((vector_size(LEARNPOOL_BYTES)));
-};
-template <class A>
-using Vec = typename VecOf<A>::type;
-template <class A>
-using Mask = typename VecOf<A>::mask;
-template <class A>
-using Lane = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;  // of a mask
-template <class A>
-constexpr int64_t LANES = LEARNPOOL_BYTES / sizeof(A);
-
 // N numbers, whatever the instruction set's own width.
 template <class E, int N>
 struct NarrowVec {
   typedef E type __attribute__((vector_size(N * sizeof(E))));
 };
+template <class A>
+constexpr int64_t LANES = LEARNPOOL_BYTES / sizeof(A);
+template <class A>
+using Lane = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;  // of a mask
+template <class A>
+using Vec = typename NarrowVec<A, LANES<A>>::type;
+template <class A>
+using Mask = typename NarrowVec<Lane<A>, LANES<A>>::type;
 
 // Sums are kept in double for double, in float for everything else.
 template <class T>

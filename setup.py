@@ -45,7 +45,7 @@ def extension():
 
     flags = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
     flags += ["-Werror=switch"]  # a new code of a program must be handled everywhere
-    # Checks name their file: without the folders of the machine that builds, the same source gives the same library anywhere.
+    # Checks name their file: without the builder's folders the same source gives the same library anywhere.
     flags += [f"-ffile-prefix-map={Path.cwd()}/=", *(f"-ffile-prefix-map={path}/=" for path in include_paths())]
     sanitize = ["-fsanitize=address,undefined"] if os.environ.get("LEARNPOOL_SANITIZE") == "1" else []
     if sanitize:

@@ -96,9 +96,10 @@ def format_answer_table() -> Iterator[str]:
     for pool in POOLS:
         summaries = [by_pool.get(pool) for by_pool in compared.values()]
         if any(summary and len(summary.errors) > 1 for summary in summaries):
-            found = (
-                (format_mean(s.errors), len(s.errors), format_verdict(s.difference)) if s else "–––" for s in summaries
-            )
+            found = [
+                [format_mean(s.errors), len(s.errors), format_verdict(s.difference)] if s else ["–"] * 3
+                for s in summaries
+            ]
             rows.append([f"`{pool}`", *itertools.chain(*found)])
     yield from iter_table(heads, rows)
     groups = [(setting, runs) for setting in settings for runs in group_runs(setting).values()]

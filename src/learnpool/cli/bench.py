@@ -1,7 +1,7 @@
 """``learnpool bench``: how fast the pools are."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -48,9 +48,20 @@ def build() -> typer.Typer:
         from ..lab.bench import pools as lab
 
         with report_usage_errors():
-            settings = {"threads": threads, "rounds": rounds, "device": device}
-            flags = {"ceil_mode": ceil, "compiled": compiled, "reference": reference}
-            benchmark = options.parse_options(shapes, window, pools, layout, dtype, share, **settings, **flags)
+            benchmark = options.parse_options(
+                shapes,
+                window,
+                pools,
+                layout,
+                dtype,
+                share,
+                threads=threads,
+                rounds=rounds,
+                ceil_mode=ceil,
+                compiled=compiled,
+                reference=reference,
+                device=device,
+            )
         lab.bench(benchmark, out)
 
     @app.command()
@@ -71,9 +82,15 @@ def build() -> typer.Typer:
         from ..lab.bench import scaling as lab
 
         with report_usage_errors():
-            sweeps = {"cells": cells, "kernel": kernel, "levels": levels, "rounds": rounds}
-            threads = threads or torch.get_num_threads()
-            benchmark = lab.ScalingBenchmark(layout=layout, dtype=dtype, threads=threads, **sweeps)
+            benchmark = lab.ScalingBenchmark(
+                cells=cells,
+                kernel=kernel,
+                levels=levels,
+                layout=layout,
+                dtype=dtype,
+                rounds=rounds,
+                threads=threads or torch.get_num_threads(),
+            )
             benchmark.list_points()  # raises on a layout or dtype it does not know
         lab.bench(benchmark, out)
 
@@ -103,9 +120,20 @@ def build() -> typer.Typer:
         from ..lab.bench import net as lab
 
         with report_usage_errors():
-            network: Any = {"model": model, "pool": pool, "data": data, "size": size, "batch": batch, "width": width}
-            place: Any = {"layout": layout, "threads": threads or torch.get_num_threads(), "device": device}
-            lab.bench(lab.NetBenchmark(inference=inference, pairs=pairs, **network, **place), out)
+            benchmark = lab.NetBenchmark(
+                pool=pool,
+                model=model,
+                data=data,
+                size=size,
+                inference=inference,
+                batch=batch,
+                width=width,
+                layout=layout,
+                pairs=pairs,
+                threads=threads or torch.get_num_threads(),
+                device=device,
+            )
+            lab.bench(benchmark, out)
 
     @app.command()
     def train(
@@ -156,8 +184,17 @@ def build() -> typer.Typer:
         from ..lab.bench import data as lab
 
         with report_usage_errors():
-            run: Any = {"net": model, "pool": pool, "preset": preset, "data": source, "batch": batch, "width": width}
-            threads = threads or torch.get_num_threads()
-            lab.bench(lab.DataBenchmark(rounds=rounds, workers=workers, threads=threads, **run), out, data_dir)
+            benchmark = lab.DataBenchmark(
+                net=model,
+                pool=pool,
+                preset=preset,
+                data=source,
+                batch=batch,
+                width=width,
+                rounds=rounds,
+                workers=workers,
+                threads=threads or torch.get_num_threads(),
+            )
+            lab.bench(benchmark, out, data_dir)
 
     return app

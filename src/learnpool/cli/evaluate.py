@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,9 +53,18 @@ def evaluate(
             raise ValueError(f"--out: wanted a file in a directory that exists, got {str(out)!r}")
         try:
             data = data or lab.read_data_name(checkpoint)
-            images: Any = {"views": views, "crop": (size, *numbers), "skip_broken": skip_broken, "data_dir": data_dir}
-            place: Any = {"workers": workers, "threads": threads, "device": device}
-            evaluation = lab.evaluate_checkpoint(checkpoint, data, model=model, **images, **place)
+            evaluation = lab.evaluate_checkpoint(
+                checkpoint,
+                data,
+                views=views,
+                model=model,
+                crop=(size, *numbers),
+                data_dir=data_dir,
+                workers=workers,
+                threads=threads,
+                device=device,
+                skip_broken=skip_broken,
+            )
         except FileNotFoundError as error:
             raise ValueError(str(error)) from None
     evaluation_page.write(evaluation, out, checkpoint=str(checkpoint), data=data)

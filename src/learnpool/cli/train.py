@@ -71,8 +71,14 @@ def train(
         if first:
             _print_description(run, out, as_json)
         return
-    arguments: dict[str, Any] = {"data_dir": data_dir, "threads": threads, "workers": workers, "device": device}
-    arguments |= {"tensorboard": tensorboard, "save_every": 60 * save_every}
+    arguments = {
+        "data_dir": data_dir,
+        "threads": threads,
+        "workers": workers,
+        "device": device,
+        "tensorboard": tensorboard,
+        "save_every": 60 * save_every,
+    }
     result = _train_with_progress(run, out, show=first and not quiet and not as_json, **arguments)
     if first and not quiet and not as_json:
         print_remarks(run.batch, result.images["train"], result.skipped)

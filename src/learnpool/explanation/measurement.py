@@ -122,10 +122,19 @@ def _read_pool(name: str, pool: TreeParameters, owners: dict[int, str]) -> PoolE
     parameters = list(pool.parameters())
     tied = next((owners[id(p)] for p in parameters if id(p) in owners), None)
     owners |= {id(p): name for p in parameters if id(p) not in owners}
-    count, window = sum(p.numel() for p in parameters), getattr(pool, "window", None)
-    nodes: list[Any] = [mixes, gates, filters, scalars, ranks]
-    items: Any = map(tuple, nodes)
-    return PoolExplanation(name, pool.tree, pool.share, window, count, tied, *items)
+    return PoolExplanation(
+        name,
+        pool.tree,
+        pool.share,
+        getattr(pool, "window", None),
+        sum(p.numel() for p in parameters),
+        tied,
+        tuple(mixes),
+        tuple(gates),
+        tuple(filters),
+        tuple(scalars),
+        tuple(ranks),
+    )
 
 
 def _copy_to_cpu(parameter: Tensor | None) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -24,14 +23,14 @@ class PoolBenchmark:
 
     shapes: tuple[tuple[int, ...], ...]
     window: tuple[int, ...]  # kernel, stride, padding, dilation
-    ceil_mode: bool = False
+    ceil_mode: bool
     pools: tuple[str, ...]
     layout: str
     dtype: str
     threads: int
     rounds: int
-    compiled: bool = False
-    reference: bool = False
+    compiled: bool
+    reference: bool
     device: str = "cpu"
 
     def make_window(self, shape: Sequence[int]) -> Window:
@@ -46,12 +45,21 @@ class PoolBenchmark:
 
 
 def parse_options(
-    shapes: str, window: str, pools: str, layout: str, dtype: str, share: str | None = None, **settings: Any
+    shapes: str,
+    window: str,
+    pools: str,
+    layout: str,
+    dtype: str,
+    share: str | None = None,
+    *,
+    threads: int | None = None,
+    rounds: int,
+    ceil_mode: bool = False,
+    compiled: bool = False,
+    reference: bool = False,
+    device: str = "cpu",
 ) -> PoolBenchmark:
-    """What the options of the command line ask for; ValueError names the option that is wrong.
-
-    ``settings`` are other fields of the benchmark; without ``threads`` it has torch's own.
-    """
+    """What the options of the command line ask for; ValueError names the option that is wrong."""
     sizes = tuple(parse_numbers(text, "x") for text in shapes.split(","))
     for text, size in zip(shapes.split(","), sizes, strict=True):
         if not 3 <= len(size) <= 5 or min(size) < 1:
@@ -73,10 +81,19 @@ def parse_options(
         if name.part().pool == "avg" and geometry[3:] > (1,):
             raise ValueError("--pools: avg has no dilation")
         names.append(str(name).replace("()", ""))
-    settings["threads"] = settings.get("threads") or torch.get_num_threads()
-    settings["device"] = str(find_device(settings.get("device", "cpu")))
-    of_inputs: Any = {"shapes": tuple(dict.fromkeys(sizes)), "window": (*geometry, 1)[:4]}
-    benchmark = PoolBenchmark(pools=tuple(dict.fromkeys(names)), layout=layout, dtype=dtype, **of_inputs, **settings)
+    benchmark = PoolBenchmark(
+        shapes=tuple(dict.fromkeys(sizes)),
+        window=(*geometry, 1)[:4],
+        ceil_mode=ceil_mode,
+        pools=tuple(dict.fromkeys(names)),
+        layout=layout,
+        dtype=dtype,
+        threads=threads or torch.get_num_threads(),
+        rounds=rounds,
+        compiled=compiled,
+        reference=reference,
+        device=str(find_device(device)),
+    )
     for size in sizes:
         if min(benchmark.make_window(size).output_size(size[2:])) < 1:
             raise ValueError(f"--window: {window!r} does not fit into the shape {format_size(size)}")

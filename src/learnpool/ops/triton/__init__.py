@@ -82,8 +82,10 @@ pool = _make_kernel(operator.POOL, "launch", operator.pool, 4)
 pool_backward = _make_kernel(operator.POOL_BACKWARD, "launch", operator.pool_backward, 5)
 stochastic_pool = _make_kernel(stochastic.POOL, "stochastic_launch", stochastic.pool, 2)
 stochastic_pool_backward = _make_kernel(stochastic.POOL_BACKWARD, "stochastic_launch", stochastic.pool_backward, 3)
-NAMES = ("pool", "pool_backward", "stochastic_pool", "stochastic_pool_backward") if GPU.live else ()
-KERNELS = {name: globals()[name] for name in NAMES}
+KERNELS = {
+    "pool": pool, "pool_backward": pool_backward,
+    "stochastic_pool": stochastic_pool, "stochastic_pool_backward": stochastic_pool_backward,
+} if GPU.live else {}  # fmt: skip
 
 
 def warm_up(net: nn.Module, x: Tensor) -> None:
